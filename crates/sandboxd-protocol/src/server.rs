@@ -1,0 +1,1 @@
+//! The guest's half of the link (skeleton).

@@ -1,0 +1,1 @@
+//! The double that API tests use (skeleton).

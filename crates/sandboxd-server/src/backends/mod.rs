@@ -1,0 +1,307 @@
+//! What a sandbox is made of. A backend answers two questions: how is a box made, and how is its guest reached.
+//!
+//! Runs, files, terminals, ports, limits on output, streaming and cancelling are written once, in the protocol and the
+//! guest. A new backend is one folder, one line in the list here, one field in the config, one name in the conformance
+//! test.
+
+pub mod in_memory;
+pub mod namespaces;
+
+use crate::id::SandboxId;
+use crate::runtimes::Runtime;
+use async_trait::async_trait;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// One duplex byte stream to the guest in a sandbox; its end is the sandbox's end.
+pub trait Link: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Link for T {}
+
+/// Makes sandboxes and reaches into them. Holds descriptors for what runs, and nothing that must survive the daemon.
+#[async_trait]
+pub trait Backend: Send + Sync + fmt::Debug {
+    /// The name that configuration and logs use.
+    fn name(&self) -> &'static str;
+    /// What this backend can enforce here and now (probed, not assumed), and why not where it cannot.
+    async fn capabilities(&self) -> Capabilities;
+    /// Makes an image ready: finds, unpacks, later pulls or builds.
+    async fn prepare(&self, runtime: &Runtime) -> Result<PreparedImage, PrepareError>;
+    /// Makes the sandbox and starts its guest. `Start::KeptLayer` never builds anew: a missing layer is an error.
+    /// Refuses what it cannot enforce.
+    async fn create(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        start: Start,
+    ) -> Result<Running, CreateError>;
+    /// Memory, CPU, processes, and kills for memory, for many at once.
+    async fn usage(&self, ids: &[SandboxId]) -> Vec<Result<Usage, UsageError>>;
+    /// Ends every process; keeps the layer if asked. Asking for one that is gone is fine.
+    async fn stop(&self, id: &SandboxId, keep: KeepLayer) -> Result<(), StopError>;
+    /// Removes every trace. Asking twice is fine.
+    async fn destroy(&self, id: &SandboxId) -> Result<(), DestroyError>;
+    /// Every sandbox and kept layer that exists, for the sweep after a restart.
+    async fn list(&self) -> Result<Vec<Found>, ListError>;
+    /// Ends what the backend itself runs (a launcher, say) and every sandbox with it. Called once, at shutdown.
+    async fn shutdown(&self);
+}
+
+/// What a backend can enforce, and whether its sandboxes outlive the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Capabilities {
+    /// Per ceiling: enforced here, or why not.
+    pub ceilings: BTreeMap<Ceiling, Enforcement>,
+    /// Whether sandboxes go on without the daemon.
+    pub outlives_daemon: bool,
+}
+
+/// Something a specification asks for that a host may be unable to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Ceiling {
+    /// Memory, swap pinned to it.
+    Memory,
+    /// CPU quota.
+    Cpus,
+    /// CPU weight.
+    CpuShares,
+    /// Process count.
+    Pids,
+    /// Bytes on disk.
+    Disk,
+    /// No network but the sandbox's own loopback.
+    Network,
+    /// A uid range that no other session and no host user has.
+    UidRange,
+    /// Workspace files owned by the storage range on disk.
+    WorkspaceOwner,
+}
+
+impl Ceiling {
+    /// The name in configuration (`allow_unenforced`), answers and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpus => "cpus",
+            Self::CpuShares => "cpu_shares",
+            Self::Pids => "pids",
+            Self::Disk => "disk",
+            Self::Network => "network",
+            Self::UidRange => "uid_range",
+            Self::WorkspaceOwner => "workspace_owner",
+        }
+    }
+}
+
+/// Whether one ceiling is really in place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Enforcement {
+    /// In place; by what mechanism.
+    Enforced(String),
+    /// Not in place; why, in words for an operator.
+    Unenforced(String),
+}
+
+/// What is really in place for one sandbox.
+pub type Enforced = BTreeMap<Ceiling, Enforcement>;
+
+/// A number somebody asked for, and who: what an operator, a policy or a flag set is refused where it cannot be
+/// enforced; a built-in default is then only reported.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Asked<T> {
+    /// The number.
+    pub value: T,
+    /// Set by somebody, or a built-in default.
+    pub explicit: bool,
+}
+
+/// Everything a sandbox is to be.
+#[derive(Debug, Clone)]
+pub struct SandboxSpec {
+    /// What it is made from.
+    pub image: PreparedImage,
+    /// Its environment, on top of nothing.
+    pub env: BTreeMap<String, String>,
+    /// The work directory inside, absolute.
+    pub work_dir: String,
+    /// The host directory that is mounted there; without one the work directory is part of the sandbox and goes with it.
+    pub workspace: Option<HostWorkspace>,
+    /// Host name inside.
+    pub hostname: String,
+    /// Bytes of memory.
+    pub memory_bytes: Option<Asked<u64>>,
+    /// Bytes of memory and swap together; the memory ceiling itself when absent.
+    pub memory_swap_bytes: Option<Asked<u64>>,
+    /// CPUs, as a hard cap.
+    pub cpus: Option<Asked<f64>>,
+    /// CPU weight, Docker's scale (1024 is one share).
+    pub cpu_shares: Option<Asked<u64>>,
+    /// Processes and threads.
+    pub pids: Option<Asked<u64>>,
+    /// Bytes of `/tmp` in memory; absent means `/tmp` lies in the write layer.
+    pub tmpfs_bytes: Option<u64>,
+    /// What it may reach.
+    pub network: Network,
+    /// The uid and gid that runs have inside; absent means root inside.
+    pub user: Option<u32>,
+    /// Ceilings that may stay unenforced although they were asked for.
+    pub allow_unenforced: Vec<Ceiling>,
+}
+
+/// A session's stored files on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostWorkspace {
+    /// Absolute path of the directory.
+    pub path: PathBuf,
+    /// Whether the daemon owns its layout (storage owner range), or it is the user's own directory as it is
+    /// (`sandboxd run --workspace`), whose owner must stay.
+    pub managed: bool,
+}
+
+/// What a sandbox may reach on the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// Nothing but its own loopback.
+    None,
+}
+
+/// An image that is ready on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PreparedImage {
+    /// The host's own system files, read-only.
+    Host,
+    /// A root filesystem directory, shared and never written.
+    Rootfs {
+        /// Where it is.
+        path: PathBuf,
+        /// What names it (a digest, or the path).
+        key: String,
+    },
+    /// Nothing (a backend without files).
+    Empty,
+}
+
+/// From what a sandbox starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// A fresh write layer.
+    Fresh,
+    /// The layer kept by an earlier stop.
+    KeptLayer,
+}
+
+/// Whether a stop keeps the write layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeepLayer {
+    /// Keep it.
+    Yes,
+    /// Throw it away.
+    No,
+}
+
+/// A sandbox that runs.
+pub struct Running {
+    /// The way to its guest.
+    pub link: Box<dyn Link>,
+    /// What is really in place.
+    pub enforced: Enforced,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running")
+            .field("enforced", &self.enforced)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one sandbox uses now.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Usage {
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Its ceiling.
+    pub memory_limit_bytes: Option<u64>,
+    /// CPU time used so far.
+    pub cpu_time: Option<Duration>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// Kills for memory so far.
+    pub memory_kills: Option<u64>,
+}
+
+/// Something a backend found after a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Which sandbox.
+    pub id: SandboxId,
+    /// Whether it runs (else it is a kept layer).
+    pub running: bool,
+}
+
+/// Why an image is not ready.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PrepareError {
+    /// Not on this host, and this backend cannot fetch or build it.
+    #[error("image {image} is not on this host: {how}")]
+    Missing {
+        /// Its name.
+        image: String,
+        /// How to get it.
+        how: String,
+    },
+    /// Found, and useless.
+    #[error("image {image}: {cause}")]
+    Broken {
+        /// Its name.
+        image: String,
+        /// Why.
+        cause: String,
+    },
+}
+
+/// Why there is no sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CreateError {
+    /// A ceiling somebody set cannot be enforced here.
+    #[error("{} cannot be enforced here: {cause} (allow_unenforced = [\"{}\"] accepts that)", .ceiling.name(), .ceiling.name())]
+    Unenforceable {
+        /// Which one.
+        ceiling: Ceiling,
+        /// Why.
+        cause: String,
+    },
+    /// A step of the set-up failed.
+    #[error("{step}: {cause}")]
+    Step {
+        /// Which one.
+        step: String,
+        /// Why.
+        cause: String,
+    },
+    /// The layer that was to be used again is not there.
+    #[error("the kept layer is missing")]
+    LayerMissing,
+    /// It took longer than the daemon waits.
+    #[error("not started within {0} s")]
+    TimedOut(u64),
+}
+
+/// Why usage is unknown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+/// Why a stop failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct StopError(pub String);
+/// Why something could not be removed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DestroyError(pub String);
+/// Why the listing failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ListError(pub String);

@@ -1,0 +1,128 @@
+//! The only reader of file, environment and flags (skeleton: the struct is agreed, the reading is to be written).
+//!
+//! Order: flags, then `SANDBOXD_*` variables, then a TOML file, then defaults. A bad value or an unknown TOML key stops
+//! the start with one line naming it; an unknown `SANDBOXD_*` variable is only warned about.
+
+use crate::runtimes::{Ceilings, Runtime};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Everything the daemon was told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// The service token, or where to make one.
+    pub token: TokenSource,
+    /// Where state is kept; exclusive.
+    pub state_dir: PathBuf,
+    /// Which backend.
+    pub backend: BackendName,
+    /// Who may rent what.
+    pub service: Service,
+}
+
+/// Where the service token comes from.
+#[derive(Clone, PartialEq, Eq)]
+pub enum TokenSource {
+    /// Configured.
+    Given(String),
+    /// Made once and kept in a 0600 file in the state directory (loopback addresses only).
+    Made,
+}
+
+impl std::fmt::Debug for TokenSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Given(_) => "Given(…)",
+            Self::Made => "Made",
+        })
+    }
+}
+
+/// The backends one can choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendName {
+    /// Linux namespaces.
+    Namespaces,
+    /// The in-memory double (tests).
+    InMemory,
+}
+
+/// The service's own settings; a policy update changes a copy of this.
+#[derive(Debug, Clone)]
+pub struct Service {
+    /// The allowlist.
+    pub runtimes: BTreeMap<String, Runtime>,
+    /// The alias used when a client names none.
+    pub default_runtime: String,
+    /// Resident sandboxes.
+    pub max_sessions: Option<u64>,
+    /// Open sessions.
+    pub max_open_sessions: Option<u64>,
+    /// Open sessions per tenant.
+    pub max_sessions_per_tenant: Option<u64>,
+    /// Seconds of idleness after which a session may be hibernated to make room.
+    pub evict_idle_after: Option<u64>,
+    /// Ceilings for runtimes that set none. `explicit` says which were set by somebody.
+    pub ceilings: ServiceCeilings,
+    /// Bytes of `/tmp` in memory.
+    pub tmpfs_bytes: Option<u64>,
+    /// The work directory inside every sandbox.
+    pub work_dir: String,
+    /// Where workspaces are kept; none means files go with the sandbox.
+    pub workspace_root: Option<PathBuf>,
+    /// Whether the write layer is kept across hibernation.
+    pub persist_containers: bool,
+    /// Seconds.
+    pub idle_timeout: u64,
+    /// Seconds.
+    pub cleanup_interval: u64,
+    /// Seconds.
+    pub workspace_ttl: Option<u64>,
+    /// Seconds.
+    pub container_ttl: Option<u64>,
+    /// The uid that runs have inside.
+    pub sandbox_uid: Option<u32>,
+    /// Bytes.
+    pub max_read_bytes: u64,
+    /// Seconds.
+    pub execute_timeout: u64,
+    /// Commands at once, over all sessions.
+    pub max_running_commands: u64,
+    /// Whether native file routes are on.
+    pub native_files: bool,
+    /// Whether images are made ready at start.
+    pub prewarm: bool,
+    /// Whether `/ui` is served.
+    pub ui_enabled: bool,
+    /// Ceilings that may stay unenforced although set.
+    pub allow_unenforced: Vec<crate::backends::Ceiling>,
+    /// The texts as configured, for `/policy` (`mem_limit`, `memswap_limit`, `tmpfs_size`).
+    pub texts: SizeTexts,
+}
+
+/// Sizes as the operator wrote them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SizeTexts {
+    /// `mem_limit`.
+    pub mem_limit: Option<String>,
+    /// `memswap_limit`.
+    pub memswap_limit: Option<String>,
+    /// `tmpfs_size`.
+    pub tmpfs_size: Option<String>,
+}
+
+/// The service's ceilings, and whether each was set or is a built-in default.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ServiceCeilings {
+    /// The values in force.
+    pub values: Ceilings,
+    /// `mem_limit` was set.
+    pub memory_explicit: bool,
+    /// `cpus` was set.
+    pub cpus_explicit: bool,
+    /// `pids_limit` was set.
+    pub pids_explicit: bool,
+}

@@ -1,0 +1,28 @@
+//! The sandboxd daemon as a library: it owns the sandboxes and rents them out over HTTP.
+//!
+//! Rooms, in the order in which a request walks them:
+//!
+//! - [`config`]: the only reader of file, environment and flags.
+//! - [`limits`]: every number, with its unit in its name.
+//! - [`id`]: identifiers, parsed and never assembled.
+//! - [`api`]: HTTP in, HTTP out; the only room that knows axum and JSON.
+//! - [`auth`]: who calls.
+//! - [`sessions`]: who rents what until when.
+//! - [`workspaces`]: stored files on the host.
+//! - [`runtimes`]: what the operator allows, and images.
+//! - [`backends`]: what a sandbox is made of.
+//! - [`store`]: the state directory.
+//! - [`telemetry`]: logs.
+
+pub mod api;
+pub mod auth;
+pub mod backends;
+pub mod clock;
+pub mod config;
+pub mod id;
+pub mod limits;
+pub mod runtimes;
+pub mod sessions;
+pub mod store;
+pub mod telemetry;
+pub mod workspaces;

@@ -1,0 +1,38 @@
+//! Every number of the daemon, with its unit in its name. Relations between them are checked by the compiler.
+
+/// Longest session id and tenant, in characters.
+pub const ID_CHARS_MAX: usize = 64;
+/// Output of both streams of a `/run` together, in bytes; over it the run is ended.
+pub const RUN_OUTPUT_BYTES_MAX: u64 = 10 * 1024 * 1024;
+/// What is kept of each stream of a `/run` that timed out or went over its output, in bytes.
+pub const RUN_PARTIAL_BYTES: usize = 65_536;
+/// Output of an `/exec`, in bytes; what comes after is thrown away.
+pub const EXEC_OUTPUT_BYTES_MAX: u64 = 100_000;
+/// Events kept per session.
+pub const EVENTS_PER_SESSION: usize = 200;
+/// Longest event target, in characters.
+pub const EVENT_TARGET_CHARS_MAX: usize = 200;
+/// What a request's answer may take beyond the run's own deadline, in seconds (both Python clients wait 10).
+pub const ANSWER_GRACE_SECONDS: u64 = 10;
+/// From TERM to KILL when a run is stopped, in milliseconds.
+pub const STOP_GRACE_MILLIS: u64 = 2_000;
+/// How long the daemon waits, past a run's deadline, for the guest to say that it ended, in milliseconds; after it the
+/// sandbox is ended instead.
+pub const RUN_END_GRACE_MILLIS: u64 = 5_000;
+/// How long one sandbox may take to start, in seconds.
+pub const CREATE_SECONDS_MAX: u64 = 60;
+/// How long one sandbox may take to go, in seconds.
+pub const STOP_SECONDS_MAX: u64 = 20;
+/// How long one small file operation may take, in seconds.
+pub const FILE_SECONDS_MAX: u64 = 30;
+/// How long a stop waits for its run to appear, in milliseconds.
+pub const STOP_APPEAR_MILLIS: u64 = 1_000;
+/// How long a shutdown waits for what is running, in seconds.
+pub const SHUTDOWN_SECONDS_MAX: u64 = 25;
+/// Largest JSON request body, in bytes (a base64 write of the era A client carries a whole file).
+pub const JSON_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Entries of one directory listing.
+pub const LIST_ENTRIES_MAX: u32 = 100_000;
+
+const _: () = assert!(STOP_GRACE_MILLIS < RUN_END_GRACE_MILLIS);
+const _: () = assert!(RUN_END_GRACE_MILLIS < ANSWER_GRACE_SECONDS * 1_000);

@@ -1,0 +1,1 @@
+//! Stored files on the host (skeleton).
