@@ -1,1 +1,5 @@
 //! Linux namespaces (skeleton).
+
+mod programs;
+
+pub use programs::{NotEmbedded, Programs};
