@@ -1,1 +1,255 @@
-//! The state directory (skeleton).
+//! The state directory: made 0700, held by one daemon at a time, and the home of its secrets.
+
+use crate::auth::session_tokens::{SECRET_BYTES, SessionTokens};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, openat};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// The file that holds the secret of the session tokens.
+const SECRET_FILE: &str = "session-tokens.secret";
+/// The file whose lock says that a daemon lives here.
+const LOCK_FILE: &str = "daemon.lock";
+
+/// Why the state directory cannot be used. Each is one line for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another daemon holds it.
+    #[error("state directory {0} is in use by another sandboxd")]
+    InUse(PathBuf),
+    /// It cannot be made, opened or written.
+    #[error("state directory {path}: {cause}")]
+    Io {
+        /// Which file or directory.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// A secret file has the wrong size.
+    #[error(
+        "secret file {0} is damaged: remove it to have a new one made (all session tokens change)"
+    )]
+    Damaged(PathBuf),
+}
+
+/// The state directory, held for as long as this lives.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    dir: OwnedFd,
+    /// Holds the lock; closed with the store, also when the process dies.
+    _lock: OwnedFd,
+    tokens: SessionTokens,
+}
+
+impl Store {
+    /// Makes the directory if need be, locks it, and reads or makes the secret.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |cause: io::Error| StoreError::Io { path, cause }
+        };
+        make_private_dir(path).map_err(at(path))?;
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| at(path)(e.into()))?;
+        let lock_path = path.join(LOCK_FILE);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let lock = openat(&dir, LOCK_FILE, flags, Mode::from_raw_mode(0o600))
+            .map_err(|e| at(&lock_path)(e.into()))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(path.to_owned())),
+            Err(cause) => return Err(at(&lock_path)(cause.into())),
+        }
+        let secret = secret_file(&dir, SECRET_FILE, SECRET_BYTES, random)
+            .map_err(at(&path.join(SECRET_FILE)))?;
+        let secret: [u8; SECRET_BYTES] = secret
+            .try_into()
+            .map_err(|_| StoreError::Damaged(path.join(SECRET_FILE)))?;
+        Ok(Self {
+            path: path.to_owned(),
+            dir,
+            _lock: lock,
+            tokens: SessionTokens::new(&secret),
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What derives the sessions' tokens.
+    pub fn session_tokens(&self) -> SessionTokens {
+        self.tokens.clone()
+    }
+
+    /// Reads a secret text kept in a 0600 file of this directory, or makes and keeps it. At most `limit` bytes.
+    pub fn secret_text(
+        &self,
+        name: &str,
+        limit: usize,
+        make: impl FnOnce() -> String,
+    ) -> Result<String, StoreError> {
+        let path = self.path.join(name);
+        let bytes =
+            secret_file(&self.dir, name, limit, || make().into_bytes()).map_err(|cause| {
+                StoreError::Io {
+                    path: path.clone(),
+                    cause,
+                }
+            })?;
+        String::from_utf8(bytes).map_err(|_| StoreError::Damaged(path))
+    }
+}
+
+/// The directory itself is 0700; its parents are made as `mkdir -p` does.
+fn make_private_dir(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            rustix::fs::chmod(path, Mode::from_raw_mode(0o700)).map_err(io::Error::from)
+        }
+        other => other,
+    }
+}
+
+fn random() -> Vec<u8> {
+    let mut bytes = vec![0_u8; SECRET_BYTES];
+    getrandom::fill(&mut bytes).expect("the kernel always has random bytes");
+    bytes
+}
+
+/// Reads `name`, or writes what `make` makes: first under a temporary name, then linked into place, so that no reader
+/// ever sees half a secret and two writers agree on one.
+fn secret_file(
+    dir: &OwnedFd,
+    name: &str,
+    limit: usize,
+    make: impl FnOnce() -> Vec<u8>,
+) -> io::Result<Vec<u8>> {
+    let read_flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let existing = match openat(dir, name, read_flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => {
+            write_once(dir, name, &make())?;
+            openat(dir, name, read_flags, Mode::empty())?
+        }
+        other => other?,
+    };
+    let stat = rustix::fs::fstat(&existing)?;
+    if stat.st_mode & 0o077 != 0 {
+        return Err(io::Error::other(format!(
+            "has mode {:04o}; a secret file must be 0600",
+            stat.st_mode & 0o7777
+        )));
+    }
+    let mut bytes = Vec::new();
+    let longest = u64::try_from(limit).unwrap_or(u64::MAX);
+    File::from(existing)
+        .take(longest.saturating_add(1))
+        .read_to_end(&mut bytes)?;
+    if bytes.len() > limit {
+        return Err(io::Error::other("is too long for a secret file"));
+    }
+    Ok(bytes)
+}
+
+fn write_once(dir: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
+    let temporary = format!(".{name}.{}.tmp", std::process::id());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let _ = rustix::fs::unlinkat(dir, &temporary, AtFlags::empty());
+    let file = openat(dir, &temporary, flags, Mode::from_raw_mode(0o600))?;
+    let mut file = File::from(file);
+    file.write_all(content)?;
+    file.sync_all()?;
+    let linked = rustix::fs::linkat(dir, &temporary, dir, name, AtFlags::empty());
+    rustix::fs::unlinkat(dir, &temporary, AtFlags::empty())?;
+    rustix::fs::fsync(dir.as_fd())?;
+    match linked {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn the_directory_and_its_secret_are_private() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("a/state");
+        let store = Store::open(&path).unwrap();
+        assert_eq!(mode(store.path()), 0o700);
+        assert_eq!(mode(&path.join(SECRET_FILE)), 0o600);
+        assert_eq!(
+            std::fs::read(path.join(SECRET_FILE)).unwrap().len(),
+            SECRET_BYTES
+        );
+    }
+
+    #[test]
+    fn a_second_daemon_is_refused_by_name_until_the_first_is_gone() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("state");
+        let first = Store::open(&path).unwrap();
+        let refusal = Store::open(&path).unwrap_err().to_string();
+        assert!(refusal.contains("in use") && refusal.contains(path.to_str().unwrap()));
+        assert!(!refusal.contains('\n'));
+        drop(first);
+        Store::open(&path).unwrap();
+    }
+
+    #[test]
+    fn the_next_daemon_derives_the_same_tokens() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("state");
+        let id = crate::id::SessionId::parse("x").unwrap();
+        let nonce = crate::auth::session_tokens::Nonce::from_bytes([3; 16]);
+        let first = Store::open(&path)
+            .unwrap()
+            .session_tokens()
+            .derive(&id, &nonce);
+        let second = Store::open(&path)
+            .unwrap()
+            .session_tokens()
+            .derive(&id, &nonce);
+        assert_eq!(first, second);
+    }
+
+    #[test]
+    fn an_open_or_damaged_secret_stops_the_start() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("state");
+        drop(Store::open(&path).unwrap());
+        let secret = path.join(SECRET_FILE);
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(Store::open(&path).unwrap_err().to_string().contains("0600"));
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(&secret, b"short").unwrap();
+        assert!(matches!(Store::open(&path), Err(StoreError::Damaged(_))));
+    }
+
+    #[test]
+    fn a_secret_text_is_made_once() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(&home.path().join("state")).unwrap();
+        let first = store
+            .secret_text("service-token", 100, || "one".into())
+            .unwrap();
+        let second = store
+            .secret_text("service-token", 100, || "two".into())
+            .unwrap();
+        assert_eq!((first.as_str(), second.as_str()), ("one", "one"));
+        assert_eq!(mode(&store.path().join("service-token")), 0o600);
+    }
+}

@@ -1,1 +1,3 @@
-//! Who calls (skeleton).
+//! Who calls.
+
+pub mod session_tokens;

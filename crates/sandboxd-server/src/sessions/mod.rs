@@ -1,294 +1,151 @@
-//! Who rents what until when (skeleton: these signatures are what `api` stands on).
+//! Who rents what until when.
 
-use crate::backends::{Enforced, Usage};
-use crate::id::{RunId, SessionId, Tenant};
+mod words;
+
+pub use words::*;
+
+use crate::auth::session_tokens::SessionTokens;
+use crate::backends::Backend;
+use crate::clock::Clock;
+use crate::config::Service;
+use crate::id::{RunId, SessionId};
 use bytes::Bytes;
-use sandboxd_protocol::message::{Entry, FileError};
+use sandboxd_protocol::message::Entry;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// What a client asks for when it opens.
-#[derive(Debug, Clone, Default)]
-pub struct Open {
-    /// Its own id for the session; one is made otherwise.
-    pub id: Option<SessionId>,
-    /// Alias; the default runtime otherwise.
-    pub runtime: Option<String>,
-    /// Label.
-    pub tenant: Option<Tenant>,
-    /// Take the open session of this id, if there is one.
-    pub reuse: bool,
-    /// As `reuse`, and refuse where neither session nor stored workspace exists.
-    pub attach: bool,
+/// What the room is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// What makes sandboxes.
+    pub backend: Arc<dyn Backend>,
+    /// The service's settings.
+    pub service: Service,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// What derives the sessions' tokens (`store.session_tokens()`).
+    pub tokens: SessionTokens,
 }
 
-/// An open session, and the token that reaches it.
-#[derive(Clone)]
-pub struct Opened {
-    /// The session.
-    pub session: View,
-    /// Its token (derived, never stored, never logged).
-    pub token: String,
-}
+/// All sessions of one daemon. Handlers ask and wait; the work itself belongs to the sessions' owner tasks, so that a
+/// dropped future (a client that hung up) cancels nothing.
+#[derive(Debug)]
+pub struct Sessions {}
 
-impl std::fmt::Debug for Opened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opened")
-            .field("session", &self.session)
-            .finish_non_exhaustive()
+impl Sessions {
+    /// Opens the room: checks the settings, starts the reaper.
+    pub async fn start(_parts: Parts) -> Result<Arc<Self>, StartError> {
+        unimplemented!()
     }
-}
-
-/// What is shown of a session. Times are since the Unix epoch.
-#[derive(Debug, Clone)]
-pub struct View {
-    /// Id.
-    pub id: SessionId,
-    /// Alias.
-    pub runtime: String,
-    /// Label.
-    pub tenant: Option<Tenant>,
-    /// Whether its sandbox runs (or it sleeps and can wake).
-    pub alive: bool,
-    /// Whether it sleeps.
-    pub hibernated: bool,
-    /// When it was opened.
-    pub created: Duration,
-    /// When it was last used.
-    pub last_activity: Duration,
-    /// How long ago that is.
-    pub idle: Duration,
-    /// What is in place for its sandbox.
-    pub enforced: Enforced,
-}
-
-/// A sample of what a session uses.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct UsageView {
-    /// The backend's figures.
-    pub usage: Usage,
-    /// Per cent of one CPU since the sample before, where there is one.
-    pub cpu_percent: Option<f64>,
-}
-
-/// Why a session did not open. The text of each is the public one.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// Not on the allowlist.
-    #[error("Unknown runtime {alias:?}. Allowed: {}", .allowed.join(", "))]
-    UnknownRuntime {
-        /// Asked for.
-        alias: String,
-        /// The list.
-        allowed: Vec<String>,
-    },
-    /// `attach` names nothing.
-    #[error("attach needs a session_id")]
-    AttachWithoutId,
-    /// The id is open.
-    #[error("Session exists: {0}")]
-    Exists(SessionId),
-    /// The id is open with another runtime.
-    #[error("Session {id} runs {open:?}, not {asked:?}. Close it before changing runtime")]
-    OtherRuntime {
-        /// Which session.
-        id: SessionId,
-        /// Its runtime.
-        open: String,
-        /// The one asked for.
-        asked: String,
-    },
-    /// The id is being opened (or closed) by somebody else.
-    #[error("Session is opening: {0}")]
-    Opening(SessionId),
-    /// Nothing of that id is stored.
-    #[error("Nothing to attach to: {0}")]
-    NothingToAttach(SessionId),
-    /// The ceiling of open sessions.
-    #[error("Open session limit reached ({0}), and all of them are in use")]
-    OpenLimit(u64),
-    /// The tenant's ceiling.
-    #[error("Tenant {tenant} has reached its limit of {limit} sessions")]
-    TenantLimit {
-        /// Which tenant.
-        tenant: Tenant,
-        /// Its ceiling.
-        limit: u64,
-    },
-    /// The ceiling of resident sandboxes.
-    #[error("Session limit reached ({0})")]
-    ResidentLimit(u64),
-    /// A sleeping one could not be woken for want of a slot.
-    #[error("Cannot wake session {id}: session limit reached ({limit})")]
-    CannotWake {
-        /// Which session.
-        id: SessionId,
-        /// The ceiling.
-        limit: u64,
-    },
-    /// The sandbox did not start.
-    #[error("Could not start sandbox: {0}")]
-    Start(String),
-    /// The daemon is going down.
-    #[error("The service is shutting down")]
-    ShuttingDown,
-}
-
-/// A program to run for a client.
-#[derive(Debug, Clone)]
-pub struct RunAsk {
-    /// Program and arguments.
-    pub argv: Vec<String>,
-    /// On top of the sandbox's environment.
-    pub env: Vec<(String, String)>,
-    /// Asked for; clamped to the service's ceiling, which is also the default.
-    pub timeout: Option<Duration>,
-    /// The client's id for it.
-    pub id: Option<RunId>,
-}
-
-/// How a run came out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunDone {
-    /// It ended (also when stopped: 143). Both streams whole.
-    Finished {
-        /// Exit code.
-        code: u8,
-        /// Stdout.
-        stdout: Vec<u8>,
-        /// Stderr.
-        stderr: Vec<u8>,
-    },
-    /// Its deadline came. The first bytes of each stream.
-    TimedOut {
-        /// Stdout.
-        stdout: Vec<u8>,
-        /// Stderr.
-        stderr: Vec<u8>,
-    },
-    /// Too much output. The first bytes of each stream.
-    OutputLimited {
-        /// Stdout.
-        stdout: Vec<u8>,
-        /// Stderr.
-        stderr: Vec<u8>,
-        /// The limit, both streams together.
-        limit: u64,
-    },
-}
-
-/// How an `/exec` came out: one merged stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExecDone {
-    /// Both streams in the order in which they came.
-    pub output: Vec<u8>,
-    /// Exit code; 124 for the deadline.
-    pub code: u8,
-    /// Whether bytes were thrown away.
-    pub truncated: bool,
-}
-
-/// Why a session did not do what was asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UseError {
-    /// No such session.
-    #[error("No such session: {0}")]
-    NotFound(SessionId),
-    /// Its sandbox is gone, and what was in it.
-    #[error("The sandbox of session {0} is gone")]
-    Gone(SessionId),
-    /// It sleeps, and there is no slot.
-    #[error("Cannot wake session {id}: session limit reached ({limit})")]
-    CannotWake {
-        /// Which session.
-        id: SessionId,
-        /// The ceiling.
-        limit: u64,
-    },
-    /// It sleeps, and its sandbox did not start.
-    #[error("Cannot wake session {id}: {cause}")]
-    WakeFailed {
-        /// Which session.
-        id: SessionId,
-        /// Why.
-        cause: String,
-    },
-    /// Too many commands at once.
-    #[error("Too many commands are running ({0})")]
-    Busy(u64),
-    /// Arguments the kernel would refuse; names size and limit.
-    #[error("{0}")]
-    Invalid(String),
-    /// The operation outlasted the service's ceiling (era A).
-    #[error("The operation ran into the service ceiling of {0} s")]
-    Ceiling(u64),
-}
-
-/// A native file operation (era B): the strict rule, below the work directory.
-#[derive(Debug, Clone)]
-pub enum NativeFile {
-    /// Whole content.
-    Read,
-    /// Replace the content.
-    Write(Bytes),
-    /// One entry.
-    Stat,
-    /// A directory's entries.
-    List,
-    /// Resolve.
-    RealPath,
-    /// `mkdir -p`.
-    MakeDir,
-    /// File, link or tree.
-    Remove,
-}
-
-/// What a native file operation gave.
-#[derive(Debug, Clone)]
-pub enum NativeDone {
-    /// Nothing to say.
-    Done,
-    /// Content.
-    Content(Bytes),
-    /// One entry.
-    Entry(Entry),
-    /// Entries, sorted by name.
-    Entries(Vec<Entry>),
-    /// A path, absolute, as the sandbox sees it.
-    Path(String),
-}
-
-/// Why a native file operation gave nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NativeError {
-    /// The session did.
-    #[error(transparent)]
-    Use(#[from] UseError),
-    /// Native files are off.
-    #[error("Native file operations are off")]
-    Off,
-    /// The path is not absolute, or has a NUL byte.
-    #[error("{0}")]
-    BadPath(String),
-    /// The file system did.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
-/// One row of a session's activity log.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Event {
-    /// From 1, never used twice.
-    pub seq: u64,
-    /// When, since the Unix epoch.
-    pub at: Duration,
-    /// What (`run`, `exec`, `read`, …).
-    pub op: &'static str,
-    /// On what.
-    pub target: String,
-    /// Whether it went well.
-    pub ok: bool,
-    /// A word more.
-    pub detail: String,
-    /// How long it took.
-    pub took: Duration,
+    /// Opens a session, or takes an open one, as [`Open`] says. Waits until its sandbox runs.
+    pub async fn open(&self, _ask: Open) -> Result<Opened, OpenError> {
+        unimplemented!()
+    }
+    /// One session, without touching it. A session that is still being opened is not there yet.
+    pub fn get(&self, _id: &SessionId) -> Option<View> {
+        unimplemented!()
+    }
+    /// All sessions, in order of creation.
+    pub fn list(&self) -> Vec<View> {
+        unimplemented!()
+    }
+    /// A usage sample of each, at most five seconds old; none for one that sleeps or cannot be sampled.
+    pub async fn usage(&self, _ids: &[SessionId]) -> Vec<Option<UsageView>> {
+        unimplemented!()
+    }
+    /// Whether `presented` is the token of this session; compared in constant time, and an unknown id takes as long.
+    pub fn check_token(&self, _id: &SessionId, _presented: &[u8]) -> bool {
+        unimplemented!()
+    }
+    /// Runs a program to its end; heals and wakes first. Logged as `run`.
+    pub async fn run(&self, _id: &SessionId, _ask: RunAsk) -> Result<RunDone, UseError> {
+        unimplemented!()
+    }
+    /// Stops a run by its id: waits up to a second for it to appear; an unknown one is fine. Never queued behind runs.
+    pub async fn stop_run(&self, _id: &SessionId, _run: &RunId) -> Result<(), UseError> {
+        unimplemented!()
+    }
+    /// `sh -c` in the work directory with one merged stream (era A). `timeout_seconds` as the client sent it: clamped
+    /// to the service's ceiling, which is also the default; 0 means the ceiling; negatives answer 125. Logged as `exec`.
+    pub async fn exec(
+        &self,
+        _id: &SessionId,
+        _command: String,
+        _timeout_seconds: Option<i64>,
+    ) -> Result<ExecDone, UseError> {
+        unimplemented!()
+    }
+    /// A program that the service itself needs inside (`find`, `grep`): as [`Sessions::run`], with output cut instead
+    /// of ended, and not logged.
+    pub async fn search(
+        &self,
+        _id: &SessionId,
+        _argv: Vec<String>,
+        _timeout: Duration,
+    ) -> Result<RunDone, UseError> {
+        unimplemented!()
+    }
+    /// A native file operation (era B); never wakes, counts as activity. Logged under its own name.
+    pub async fn native(
+        &self,
+        _id: &SessionId,
+        _path: &str,
+        _op: NativeFile,
+    ) -> Result<NativeDone, NativeError> {
+        unimplemented!()
+    }
+    /// Whether native writes are possible for this session (policy `native_writes`, its runtime's user).
+    pub fn native_writes(&self, _id: &SessionId) -> bool {
+        unimplemented!()
+    }
+    /// A file operation of era A; heals and wakes first. Not logged: the caller knows how it came out
+    /// ([`Sessions::record_event`]).
+    pub async fn follow(
+        &self,
+        _id: &SessionId,
+        _path: &str,
+        _op: FollowFile,
+    ) -> Result<FollowDone, FollowError> {
+        unimplemented!()
+    }
+    /// Writes a row of the activity log; nothing for a session that is gone.
+    pub fn record_event(&self, _id: &SessionId, _event: Happened) {
+        unimplemented!()
+    }
+    /// The rows after `after`, and the highest number ever given. `None` for no such session.
+    pub fn events(&self, _id: &SessionId, _after: u64) -> Option<(Vec<Event>, u64)> {
+        unimplemented!()
+    }
+    /// Closes a session; `purge` removes its stored workspace too. Waits until it is done.
+    pub async fn delete(&self, _id: &SessionId, _purge: bool) -> Result<(), UseError> {
+        unimplemented!()
+    }
+    /// The settings in force.
+    pub fn service(&self) -> Arc<Service> {
+        unimplemented!()
+    }
+    /// Puts other settings in force; sandboxes that run keep theirs.
+    pub fn update_service(&self, _service: Service) -> Result<(), StartError> {
+        unimplemented!()
+    }
+    /// How many sessions there are.
+    pub fn counts(&self) -> Counts {
+        unimplemented!()
+    }
+    /// The stored workspace of an id, one directory; starts nothing. Directories first, then by name; links left out.
+    pub async fn archive_list(
+        &self,
+        _id: &SessionId,
+        _path: &str,
+    ) -> Result<Vec<Entry>, ArchiveError> {
+        unimplemented!()
+    }
+    /// The stored workspace of an id, one file, at most `max_read_bytes`; starts nothing.
+    pub async fn archive_read(&self, _id: &SessionId, _path: &str) -> Result<Bytes, ArchiveError> {
+        unimplemented!()
+    }
+    /// Refuses what is new, ends every sandbox (all at once), and waits for it, within a bound.
+    pub async fn shutdown(&self) {
+        unimplemented!()
+    }
 }
