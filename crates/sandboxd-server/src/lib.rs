@@ -5,6 +5,7 @@
 //! - [`config`]: the only reader of file, environment and flags.
 //! - [`limits`]: every number, with its unit in its name.
 //! - [`id`]: identifiers, parsed and never assembled.
+//! - [`clock`]: time, so that tests can move it.
 //! - [`api`]: HTTP in, HTTP out; the only room that knows axum and JSON.
 //! - [`auth`]: who calls.
 //! - [`sessions`]: who rents what until when.
