@@ -1,2 +1,36 @@
-//! x
-fn main() {}
+//! The command `sandboxd`. This file is the table of contents; each command is a room.
+//!
+//! - [`arguments`]: what may be said on the command line, and the help texts.
+//! - [`run`]: one program in a sandbox of this process's own, without a server.
+//! - [`serve`]: the HTTP service.
+//! - [`doctor`]: what this host can do.
+//! - [`completions`]: for shells.
+//! - [`values`]: durations, sizes and names as people write them.
+//! - [`output`]: the only room that prints.
+//! - [`failure`]: one line and an exit code.
+//! - [`limits`]: every number of the command.
+//! - [`sys`]: the system calls that no safe wrapper has.
+
+mod arguments;
+mod completions;
+mod doctor;
+mod failure;
+mod limits;
+mod output;
+mod run;
+mod serve;
+mod sys;
+mod values;
+
+use arguments::Command;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match arguments::parse(std::env::args_os()) {
+        Ok(Command::Run(arguments)) => run::run(arguments),
+        Ok(Command::Serve(arguments)) => serve::serve(&arguments),
+        Ok(Command::Doctor(arguments)) => doctor::doctor(&arguments),
+        Ok(Command::Completions(arguments)) => completions::completions(&arguments),
+        Err(answer) => answer.give(),
+    }
+}

@@ -1,0 +1,98 @@
+//! The longer help texts.
+
+/// Below `sandboxd --help`.
+pub(super) const AFTER: &str = "\
+Examples:
+  sandboxd run -- python3 -c 'print(1+1)'    one program, in a sandbox of its own
+  sandboxd serve                             the HTTP service on 127.0.0.1:8080
+  sandboxd doctor                            what this machine can do";
+
+/// Above the flags of `sandboxd run`.
+pub(super) const RUN: &str = "\
+Run one program in a sandbox of its own, without a server.
+
+The sandbox is made for this program and goes with it, however either of them ends. It sees a read-only system, an \
+empty work directory (or the one given with --workspace), a private /tmp, and no network. Standard input, output and \
+error are passed through byte for byte.";
+
+/// Below the flags of `sandboxd run`.
+pub(super) const RUN_AFTER: &str = "\
+Exit codes:
+  the program's own, or 128 + N when signal N ended it (137 also when it went over its memory)
+  124  --timeout came first; everything the program started was ended
+  125  sandboxd itself failed, or was used wrongly: one line on stderr says why
+  126  the program was found, but cannot be executed
+  127  there is no such program
+  141  the reader of the output went away
+
+Signals:
+  Ctrl-C (INT) is passed to the program; what is left two seconds later gets TERM, then KILL.
+  TERM and HUP send TERM, then KILL. A second signal kills at once. When sandboxd itself is
+  killed, everything in the sandbox goes too.
+
+Ceilings:
+  A ceiling given as a flag (--memory, --cpus, --pids) is in force, or the run is refused. A
+  default ceiling that this machine cannot enforce is named in one line on stderr;
+  --allow-unenforced accepts either.
+
+JSON (--json):
+  exit_code, signal, timed_out, ended_by, duration_ms, stdout and stderr (text, the first MiB of
+  each), stdout_truncated, stderr_truncated, enforced (per ceiling: whether, and how or why not),
+  error (when there is one).
+
+Examples:
+  sandboxd run -- python3 -c 'print(1+1)'
+  echo '1 2 3' | sandboxd run -- wc -w
+  sandboxd run --timeout 30s --memory 256m -- ./build.sh
+  sandboxd run --workspace . -- sh -c 'make && make test'
+  sandboxd run -e LANG=C.UTF-8 -w src --workspace ~/project -- python3 main.py
+  sandboxd run --json --timeout 5s -- python3 untrusted.py";
+
+/// Above the flags of `sandboxd serve`.
+pub(super) const SERVE: &str = "\
+Serve sandboxes over HTTP.
+
+Settings come from flags, then SANDBOXD_* variables, then the configuration file, then defaults. Without a configured \
+token, and on a loopback address only, a token is made and kept in a file that only its owner can read; the start says \
+where.
+
+TERM or Ctrl-C lets what is running come to an end within a limit, then ends every sandbox; a second one ends them at \
+once.";
+
+/// Below the flags of `sandboxd serve`.
+pub(super) const SERVE_AFTER: &str = "\
+Exit codes:
+  0  ended when asked (or --check found everything good)
+  1  did not start: one line on stderr says why (or --check found something)
+  2  wrong usage
+
+Examples:
+  sandboxd serve
+  sandboxd serve --listen 127.0.0.1:0 --state-dir ./state
+  sandboxd serve --config /etc/sandboxd.toml --check
+  SANDBOXD_TOKEN=… sandboxd serve --listen 0.0.0.0:8080";
+
+/// Above the flags of `sandboxd doctor`.
+pub(super) const DOCTOR: &str = "\
+Say what this host can do, what each missing thing costs, and how to get it.
+
+Every answer is tried, not looked up: namespaces and mounts are made in short-lived processes of their own, and at the \
+end a whole sandbox is started and ended.";
+
+/// Below the flags of `sandboxd doctor`.
+pub(super) const DOCTOR_AFTER: &str = "\
+Exit codes:
+  0  sandboxes can be made here
+  1  they cannot: the lines marked `no` say why
+
+Examples:
+  sandboxd doctor
+  sudo sandboxd doctor --state-dir /var/lib/sandboxd
+  sandboxd doctor --json | jq '.checks[] | select(.state != \"yes\")'";
+
+/// Below `sandboxd completions`.
+pub(super) const COMPLETIONS_AFTER: &str = "\
+Examples:
+  sandboxd completions bash > ~/.local/share/bash-completion/completions/sandboxd
+  sandboxd completions zsh > ~/.zfunc/_sandboxd
+  sandboxd completions fish > ~/.config/fish/completions/sandboxd.fish";

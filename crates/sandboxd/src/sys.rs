@@ -1,0 +1,1 @@
+//! The system calls that no safe wrapper has.
