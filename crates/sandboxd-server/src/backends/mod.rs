@@ -146,6 +146,9 @@ pub struct SandboxSpec {
     pub network: Network,
     /// The uid and gid that runs have inside; absent means root inside.
     pub user: Option<u32>,
+    /// Whether its write layer must outlive it: then it lies on disk and [`KeepLayer::Yes`] works. Otherwise it is scratch,
+    /// may lie in memory, and goes with the sandbox whatever ends it.
+    pub keep_layer: bool,
     /// Ceilings that may stay unenforced although they were asked for.
     pub allow_unenforced: Vec<Ceiling>,
 }
