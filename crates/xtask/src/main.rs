@@ -1,2 +1,42 @@
-//! x
-fn main() {}
+//! The project's own tasks.
+//!
+//! - `cargo xtask test`: everything, as continuous integration runs it; installs what the tests need.
+//! - `cargo xtask check`: the quick part of it, before a commit.
+//! - `cargo xtask bench`: what things cost, beside what they would cost at least.
+//!
+//! Rooms: [`steps`] is the list of what `test` does; [`report`] runs steps and counts; [`tools`] finds or installs.
+
+mod report;
+mod steps;
+mod tools;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "The project's own tasks", version)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Runs all tests, installing what they need; or only the steps that are named.
+    Test {
+        /// Steps to run; none means all. `cargo xtask steps` lists them.
+        steps: Vec<String>,
+    },
+    /// Runs the quick steps only: format, lints, house rules, unit tests without a release build.
+    Check,
+    /// Lists the steps of `test`, and what each is about.
+    Steps,
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().task {
+        Task::Test { steps } => steps::run(&steps),
+        Task::Check => steps::run(&steps::quick()),
+        Task::Steps => steps::list(),
+    }
+}

@@ -1,0 +1,340 @@
+//! What `cargo xtask test` does, in order. Every step can be run alone by its name.
+
+use crate::report::{self, Outcome, Report, say};
+use crate::tools::{self, cargo, cargo_tool, is_root, root, target};
+use anyhow::{Context, bail};
+use std::process::{Command, ExitCode};
+
+/// One step.
+struct Step {
+    name: &'static str,
+    about: &'static str,
+    /// Whether `cargo xtask check` runs it.
+    quick: bool,
+    work: fn() -> anyhow::Result<Outcome>,
+}
+
+/// The order: what fails soonest first, and the release build before those who use it.
+const STEPS: [Step; 11] = [
+    Step {
+        name: "tools",
+        about: "what the tests need from the system",
+        quick: false,
+        work: system,
+    },
+    Step {
+        name: "fmt",
+        about: "the code is formatted",
+        quick: true,
+        work: fmt,
+    },
+    Step {
+        name: "house",
+        about: "length, unsafe, reasons, links, arrows",
+        quick: true,
+        work: house,
+    },
+    Step {
+        name: "clippy",
+        about: "no lint complains",
+        quick: true,
+        work: clippy,
+    },
+    Step {
+        name: "unit",
+        about: "all Rust tests, those that need root included",
+        quick: true,
+        work: unit,
+    },
+    Step {
+        name: "doctest",
+        about: "the examples in the documentation run",
+        quick: false,
+        work: doctest,
+    },
+    Step {
+        name: "doc",
+        about: "the documentation builds, with no dead reference",
+        quick: false,
+        work: doc,
+    },
+    Step {
+        name: "deny",
+        about: "licences, sources and advisories of dependencies",
+        quick: false,
+        work: deny,
+    },
+    Step {
+        name: "release",
+        about: "the release build, with one command",
+        quick: false,
+        work: release,
+    },
+    Step {
+        name: "python",
+        about: "the Python clients, against the release build",
+        quick: false,
+        work: python,
+    },
+    Step {
+        name: "fuzz",
+        about: "each fuzz target, for some seconds",
+        quick: false,
+        work: fuzz,
+    },
+];
+
+/// The names of the quick steps.
+pub(crate) fn quick() -> Vec<String> {
+    STEPS
+        .iter()
+        .filter(|step| step.quick)
+        .map(|step| step.name.to_owned())
+        .collect()
+}
+
+/// Lists the steps.
+pub(crate) fn list() -> ExitCode {
+    for step in &STEPS {
+        say(&format!(
+            "{:8} {}{}",
+            step.name,
+            step.about,
+            if step.quick { " (quick)" } else { "" }
+        ));
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs the named steps, or all where none is named.
+pub(crate) fn run(names: &[String]) -> ExitCode {
+    let unknown: Vec<_> = names
+        .iter()
+        .filter(|n| !STEPS.iter().any(|s| s.name == **n))
+        .collect();
+    if !unknown.is_empty() {
+        let known: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        say(&format!(
+            "no step is named {unknown:?}; there are: {}",
+            known.join(", ")
+        ));
+        return ExitCode::from(2);
+    }
+    if !is_root() {
+        say(
+            "not root: sandboxes get one mapped user and what limits this user's cgroups allow; tests that need root say so and are left out",
+        );
+    }
+    let mut report = Report::default();
+    for step in &STEPS {
+        if names.is_empty() || names.iter().any(|name| name == step.name) {
+            report.step(step.name, step.work);
+        }
+    }
+    report.finish()
+}
+
+fn system() -> anyhow::Result<Outcome> {
+    tools::system_packages()?;
+    cargo_tool("cargo-nextest")?;
+    Ok(Outcome::Passed)
+}
+
+fn fmt() -> anyhow::Result<Outcome> {
+    run_cargo(&["fmt", "--all", "--", "--check"])
+}
+
+fn house() -> anyhow::Result<Outcome> {
+    cargo_tool("cargo-nextest")?;
+    run_cargo(&["nextest", "run", "--package", "xtask"])
+}
+
+fn clippy() -> anyhow::Result<Outcome> {
+    run_cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ])
+}
+
+fn unit() -> anyhow::Result<Outcome> {
+    cargo_tool("cargo-nextest")?;
+    run_cargo(&[
+        "nextest",
+        "run",
+        "--workspace",
+        "--exclude",
+        "xtask",
+        "--no-fail-fast",
+    ])
+}
+
+fn doctest() -> anyhow::Result<Outcome> {
+    run_cargo(&["test", "--doc", "--workspace", "--exclude", "xtask"])
+}
+
+fn doc() -> anyhow::Result<Outcome> {
+    let mut command = cargo(&[
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--document-private-items",
+    ]);
+    // Appended to what the caller set, so that a build that needs its own flags keeps them.
+    let flags = tools::variable("RUSTDOCFLAGS")
+        .unwrap_or_default()
+        .into_string();
+    let flags = flags.unwrap_or_default() + " -D warnings";
+    report::run(command.env("RUSTDOCFLAGS", flags.trim()))?;
+    Ok(Outcome::Passed)
+}
+
+fn deny() -> anyhow::Result<Outcome> {
+    cargo_tool("cargo-deny")?;
+    report::run(&mut cargo(&[
+        "deny", "--locked", "check", "bans", "licenses", "sources",
+    ]))?;
+    let fetched = cargo(&["deny", "fetch", "db"])
+        .output()
+        .context("cargo deny does not start")?;
+    if !fetched.status.success() {
+        say("!!! ADVISORIES WERE NOT CHECKED: the advisory database cannot be reached from here.");
+        say(
+            "!!! Run `cargo deny check advisories` where it can be, at the latest before a release.",
+        );
+        return Ok(Outcome::Passed);
+    }
+    run_cargo(&["deny", "--locked", "check", "advisories"])
+}
+
+fn release() -> anyhow::Result<Outcome> {
+    run_cargo(&["build", "--release", "--locked"])?;
+    let binary = target().join("release/sandboxd");
+    if !binary.is_file() {
+        bail!("{} was not built", binary.display());
+    }
+    let size = binary.metadata()?.len();
+    say(&format!(
+        "{}: {:.1} MB",
+        binary.display(),
+        size as f64 / 1e6
+    ));
+    Ok(Outcome::Passed)
+}
+
+/// The suites below `tests/python`, each with the environment it runs in.
+const SUITES: [&str; 3] = ["era_a", "era_b", "service"];
+
+fn python() -> anyhow::Result<Outcome> {
+    let binary = target().join("release/sandboxd");
+    if !binary.is_file() {
+        release()?;
+    }
+    let mut failed = Vec::new();
+    for suite in SUITES {
+        let python = tools::python(suite)?;
+        let mut command = Command::new(python);
+        command
+            .args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", suite])
+            .current_dir(root().join("tests/python"))
+            .env("SANDBOXD_BINARY", &binary)
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        if let Err(error) = report::run(&mut command) {
+            failed.push(format!("{suite}: {error:#}"));
+        }
+    }
+    if !failed.is_empty() {
+        bail!("{}", failed.join("; "));
+    }
+    Ok(Outcome::Passed)
+}
+
+/// How long each target is fed, in seconds.
+const FUZZ_SECONDS: u32 = 20;
+
+/// Coverage feedback with the stable compiler: the same passes that nightly's `cargo fuzz` asks for, without sanitizers.
+const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks";
+
+fn fuzz() -> anyhow::Result<Outcome> {
+    let folder = root().join("fuzz");
+    let mut targets = Vec::new();
+    if let Ok(entries) = std::fs::read_dir(folder.join("fuzz_targets")) {
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_some_and(|ending| ending == "rs") {
+                targets.extend(
+                    path.file_stem()
+                        .map(|stem| stem.to_string_lossy().into_owned()),
+                );
+            }
+        }
+    }
+    if targets.is_empty() {
+        return Ok(Outcome::Skipped("there is no fuzz target".to_owned()));
+    }
+    targets.sort();
+    let host = host_triple()?;
+    let built = target().join("fuzz");
+    let mut failed = Vec::new();
+    for name in targets {
+        let mut build = cargo(&[
+            "build",
+            "--locked",
+            "--release",
+            "--bin",
+            &name,
+            "--target",
+            &host,
+        ]);
+        build
+            .current_dir(&folder)
+            .env("RUSTFLAGS", FUZZ_FLAGS)
+            .env("CARGO_TARGET_DIR", &built);
+        let outcome = report::run(&mut build).and_then(|()| {
+            let corpus = built.join("corpus").join(&name);
+            std::fs::create_dir_all(&corpus)?;
+            let mut fuzz = Command::new(built.join(&host).join("release").join(&name));
+            fuzz.arg(format!("-max_total_time={FUZZ_SECONDS}"))
+                .args(["-timeout=10", "-verbosity=0"]);
+            fuzz.args([
+                "-print_final_stats=1",
+                "-rss_limit_mb=1024",
+                "-malloc_limit_mb=256",
+            ]);
+            fuzz.arg(format!("-artifact_prefix={}/", built.display()))
+                .arg(&corpus);
+            let seeds = folder.join("seeds").join(&name);
+            if seeds.is_dir() {
+                fuzz.arg(seeds);
+            }
+            report::run(&mut fuzz)
+        });
+        if let Err(error) = outcome {
+            failed.push(format!("{name}: {error:#}"));
+        }
+    }
+    if !failed.is_empty() {
+        bail!("{}", failed.join("; "));
+    }
+    Ok(Outcome::Passed)
+}
+
+fn host_triple() -> anyhow::Result<String> {
+    let output = Command::new("rustc")
+        .arg("-vV")
+        .output()
+        .context("rustc does not start")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(line.context("rustc does not say its host")?.to_owned())
+}
+
+fn run_cargo(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    report::run(&mut cargo(arguments))?;
+    Ok(Outcome::Passed)
+}

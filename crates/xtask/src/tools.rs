@@ -1,0 +1,188 @@
+//! Finds what the tests need, and installs what is missing, saying what it does.
+//!
+//! Everything goes below `.cache/` in the project, but for system packages, which need root; an ordinary user is told in
+//! one line what is missing.
+
+use crate::report::{run, say, works};
+use anyhow::{Context, bail};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the project.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// Where what was installed for this project is kept.
+fn cache() -> PathBuf {
+    root().join(".cache")
+}
+
+/// A variable of this program's own environment.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a build tool is told things by its environment"
+)]
+pub(crate) fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+/// Whether this runs as root.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// `cargo` with our own tools on its path.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(variable("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .args(arguments)
+        .current_dir(root())
+        .env("PATH", path());
+    command
+}
+
+fn path() -> OsString {
+    let ours = cache().join("tools/bin");
+    let rest = variable("PATH").unwrap_or_default();
+    let all = std::iter::once(ours).chain(std::env::split_paths(&rest));
+    std::env::join_paths(all).unwrap_or(rest)
+}
+
+/// The directory that cargo builds into.
+pub(crate) fn target() -> PathBuf {
+    variable("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
+/// A cargo subcommand, from the registry where it is missing.
+pub(crate) fn cargo_tool(name: &str) -> anyhow::Result<()> {
+    let subcommand = name.strip_prefix("cargo-").unwrap_or(name);
+    let mut probe = cargo(&[subcommand, "--version"]);
+    if probe.output().is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    say(&format!(
+        "{name} is missing: installing it into .cache/tools"
+    ));
+    let tools = cache().join("tools");
+    let mut install = cargo(&["install", name, "--locked", "--root"]);
+    install
+        .arg(&tools)
+        .env("CARGO_TARGET_DIR", target().join("tools"));
+    run(&mut install).with_context(|| format!("{name} cannot be installed"))
+}
+
+/// Something of the system that tests need: how to see whether it is there, and the Debian package that brings it.
+struct SystemTool {
+    probe: (&'static str, &'static [&'static str]),
+    package: &'static str,
+    needed_for: &'static str,
+}
+
+const SYSTEM_TOOLS: [SystemTool; 6] = [
+    SystemTool {
+        probe: ("cc", &["--version"]),
+        package: "gcc",
+        needed_for: "linking",
+    },
+    SystemTool {
+        probe: ("c++", &["--version"]),
+        package: "g++",
+        needed_for: "the fuzzing engine",
+    },
+    SystemTool {
+        probe: (
+            "sh",
+            &[
+                "-c",
+                "echo 'int main(){return 0;}' | cc -static -x c -o /dev/null -",
+            ],
+        ),
+        package: "libc6-dev",
+        needed_for: "the static programs inside the command",
+    },
+    SystemTool {
+        probe: ("python3", &["-c", "import ensurepip, venv"]),
+        package: "python3-venv",
+        needed_for: "the Python clients",
+    },
+    SystemTool {
+        probe: ("setpriv", &["--version"]),
+        package: "util-linux",
+        needed_for: "tests as an ordinary user",
+    },
+    SystemTool {
+        probe: ("git", &["--version"]),
+        package: "git",
+        needed_for: "git inside a sandbox",
+    },
+];
+
+/// Installs what is missing of the system; as an ordinary user says what it is.
+pub(crate) fn system_packages() -> anyhow::Result<()> {
+    let missing: Vec<_> = SYSTEM_TOOLS
+        .iter()
+        .filter(|t| !works(t.probe.0, t.probe.1))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    let what: Vec<String> = missing
+        .iter()
+        .map(|t| format!("{} (for {})", t.package, t.needed_for))
+        .collect();
+    if !is_root() {
+        bail!(
+            "missing, and only root can install them: {}",
+            what.join(", ")
+        );
+    }
+    if !works("apt-get", &["--version"]) {
+        bail!(
+            "missing, and there is no apt-get to install them: {}",
+            what.join(", ")
+        );
+    }
+    say(&format!("installing system packages: {}", what.join(", ")));
+    run(Command::new("apt-get").args(["update", "-qq"]))?;
+    let mut install = Command::new("apt-get");
+    install
+        .args(["install", "-y", "-qq", "--no-install-recommends"])
+        .args(packages);
+    run(install.env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
+/// A virtual environment with what `tests/python/{name}.txt` lists, made anew when the list has changed; its Python.
+pub(crate) fn python(name: &str) -> anyhow::Result<PathBuf> {
+    let list = root().join("tests/python").join(format!("{name}.txt"));
+    let wanted = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
+    let place = cache().join("python").join(name);
+    let stamp = place.join("installed.txt");
+    let python = place.join("bin/python");
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        return Ok(python);
+    }
+    say(&format!(
+        "installing the Python packages of {} into .cache/python",
+        list.display()
+    ));
+    if place.exists() {
+        fs::remove_dir_all(&place).with_context(|| place.display().to_string())?;
+    }
+    run(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
+    let mut install = Command::new(&python);
+    install.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]);
+    run(install.args(["--no-input", "--requirement"]).arg(&list))?;
+    fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())?;
+    Ok(python)
+}
