@@ -13,7 +13,7 @@
 //! - [`runtimes`]: what the operator allows, and images.
 //! - [`backends`]: what a sandbox is made of.
 //! - [`store`]: the state directory.
-//! - [`telemetry`]: logs.
+//! - [`telemetry`]: what is logged, and how.
 
 pub mod api;
 pub mod auth;

@@ -80,6 +80,17 @@ pub enum Ceiling {
 }
 
 impl Ceiling {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[
+        Self::Memory,
+        Self::Cpus,
+        Self::CpuShares,
+        Self::Pids,
+        Self::Disk,
+        Self::Network,
+        Self::UidRange,
+        Self::WorkspaceOwner,
+    ];
     /// The name in configuration (`allow_unenforced`), answers and logs.
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,7 +1,17 @@
 //! What the operator allows, under an alias, and where it comes from.
+//!
+//! - [`recipe`]: images that have to be built, as data, and the built-in ones by name.
+//! - [`catalogue`]: ready-made allowlists that an operator can select.
+//! - [`environment`]: the variables that every sandbox has.
 
+pub mod catalogue;
+pub mod environment;
+pub mod recipe;
+
+use crate::config::SizeTexts;
+use recipe::Recipe;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One entry of the allowlist.
 #[derive(Debug, Clone, PartialEq)]
@@ -10,14 +20,35 @@ pub struct Runtime {
     pub alias: String,
     /// What it is made from.
     pub source: Source,
+    /// The image as the operator named it, or what a recipe amounts to; shown to clients, never a host path that the
+    /// operator mapped to an image's name.
+    pub label: String,
     /// Words for people.
     pub description: String,
     /// Its own ceilings; an absent one takes the service's.
     pub ceilings: Ceilings,
+    /// The sizes among them as the operator wrote them.
+    pub texts: SizeTexts,
     /// Environment on top of the built-in one.
     pub env: BTreeMap<String, String>,
     /// The uid that runs have inside; absent takes the service's.
     pub user: Option<u32>,
+}
+
+impl Runtime {
+    /// A runtime with nothing of its own but its source.
+    pub fn plain(alias: &str, label: &str, source: Source) -> Self {
+        Self {
+            alias: alias.to_owned(),
+            description: label.to_owned(),
+            label: label.to_owned(),
+            source,
+            ceilings: Ceilings::default(),
+            texts: SizeTexts::default(),
+            env: BTreeMap::new(),
+            user: None,
+        }
+    }
 }
 
 /// Where a runtime's root filesystem comes from.
@@ -31,8 +62,32 @@ pub enum Source {
     Tar(PathBuf),
     /// A ready-made OCI image by name.
     Image(String),
-    /// A build recipe by its name in the catalogue.
-    Recipe(String),
+    /// An image that has to be built.
+    Recipe(Recipe),
+}
+
+impl Source {
+    /// What an `image` text means: `host`, an absolute path to a directory or a tar file, or an image's name. `images`
+    /// gives names that the operator mapped to a path on this host.
+    pub fn of_image(image: &str, images: &BTreeMap<String, PathBuf>) -> Self {
+        if let Some(path) = images.get(image) {
+            return Self::of_path(path);
+        }
+        match image {
+            "host" => Self::Host,
+            path if path.starts_with('/') => Self::of_path(Path::new(path)),
+            name => Self::Image(name.to_owned()),
+        }
+    }
+
+    fn of_path(path: &Path) -> Self {
+        let name = path.as_os_str().as_encoded_bytes();
+        if name.ends_with(b".tar") || name.ends_with(b".tar.gz") || name.ends_with(b".tgz") {
+            Self::Tar(path.to_owned())
+        } else {
+            Self::Directory(path.to_owned())
+        }
+    }
 }
 
 /// The ceilings that a runtime or the service sets. `None` means nobody set it.
@@ -52,4 +107,24 @@ pub struct Ceilings {
     pub network_mode: Option<String>,
     /// Docker's runtime name.
     pub oci_runtime: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_text_says_where_the_root_filesystem_is() {
+        let images = BTreeMap::from([
+            ("python:3.12-slim".to_owned(), PathBuf::from("/srv/py")),
+            ("node:20".to_owned(), PathBuf::from("/srv/node.tar.gz")),
+        ]);
+        let of = |text| Source::of_image(text, &images);
+        assert_eq!(of("host"), Source::Host);
+        assert_eq!(of("/srv/x"), Source::Directory("/srv/x".into()));
+        assert_eq!(of("/srv/x.tar"), Source::Tar("/srv/x.tar".into()));
+        assert_eq!(of("python:3.12-slim"), Source::Directory("/srv/py".into()));
+        assert_eq!(of("node:20"), Source::Tar("/srv/node.tar.gz".into()));
+        assert_eq!(of("debian:12"), Source::Image("debian:12".to_owned()));
+    }
 }

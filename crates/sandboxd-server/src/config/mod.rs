@@ -1,7 +1,31 @@
-//! The only reader of file, environment and flags (skeleton: the struct is agreed, the reading is to be written).
+//! The only reader of file, environment and flags.
 //!
 //! Order: flags, then `SANDBOXD_*` variables, then a TOML file, then defaults. A bad value or an unknown TOML key stops
-//! the start with one line naming it; an unknown `SANDBOXD_*` variable is only warned about.
+//! the start with one line naming it; an unknown `SANDBOXD_*` variable is only warned about, since another project uses
+//! the same prefix (two names of which, `SANDBOXD_GRPC_ADDR` and `SANDBOXD_REST_ADDR`, are passed over in silence).
+//!
+//! - [`layers`]: where a setting's text comes from, and that it comes from the first that has it.
+//! - [`parse`]: text to values.
+//! - [`settings`]: every setting, its default, and what must hold between them.
+//! - [`allowlist`]: the two grammars of `SANDBOXD_RUNTIMES`, and the TOML form.
+//! - [`policy`]: changes while the service runs.
+//! - [`print`]: the effective settings as TOML.
+
+mod allowlist;
+mod error;
+mod layers;
+mod parse;
+mod policy;
+mod print;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub use error::ConfigError;
+pub use layers::{Flags, Layers, Warning};
+pub use policy::{PolicyChange, PolicyRefusal, RuntimeChange};
+pub use print::print_config;
+pub use settings::{SETTINGS, Setting};
 
 use crate::runtimes::{Ceilings, Runtime};
 use std::collections::BTreeMap;
@@ -19,6 +43,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Which backend.
     pub backend: BackendName,
+    /// A JSON file with changes to the policy, read again when it changes.
+    pub policy_overrides: Option<PathBuf>,
     /// Who may rent what.
     pub service: Service,
 }
@@ -101,6 +127,11 @@ pub struct Service {
     pub allow_unenforced: Vec<crate::backends::Ceiling>,
     /// The texts as configured, for `/policy` (`mem_limit`, `memswap_limit`, `tmpfs_size`).
     pub texts: SizeTexts,
+}
+
+/// Bytes of a size in Docker's syntax (`512m`, `1g`); `None` where it is not one.
+pub fn bytes_of_size(text: &str) -> Option<u64> {
+    parse::size(text).ok()
 }
 
 /// Sizes as the operator wrote them.
