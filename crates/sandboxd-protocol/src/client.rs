@@ -1,7 +1,30 @@
 //! The daemon's half of the link.
-use crate::message::{Entry, Exit, FileError, NotStarted, PathRule, Run, Welcome};
-use bytes::Bytes;
+//!
+//! [`Client::connect`] starts one task that drives the multiplexer; it ends with the last handle, and nothing else may
+//! block it: every operation lives on its own substream with its own window, so a reader that stops reading holds up
+//! only itself.
+
+use crate::channel::Channel;
+use crate::frame::{self, Frame, Tag};
+use crate::limits::{
+    ANSWER_BYTES_MAX, ENTRIES_PER_BATCH, HELLO_SECONDS_MAX, NAME_BYTES_MAX, OPEN_SECONDS_MAX,
+    RAW_BYTES_MAX, SILENCE_SECONDS_MAX, SUBSTREAMS_MAX,
+};
+use crate::link::{self, Opening};
+use crate::message::{
+    Entry, FileAnswer, FileError, FileOp, FileRequest, GENERATION, Hello, PathRule, Request, Run,
+    Welcome, WriteControl,
+};
+pub use crate::run::{Output, RunEvents, RunInput};
+use crate::substream::{Broken, FrameReader, FrameWriter, Hold, halves};
+use bytes::{Bytes, BytesMut};
+use serde::Serialize;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 /// Why the link did not do what was asked. The guest's misbehaviour is one of these, never a panic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,89 +62,364 @@ pub enum FileFailure {
 /// A handle on a sandbox's guest; cheap to clone. The link ends when the last clone, and all that it opened, is gone,
 /// or by [`Client::close`].
 #[derive(Debug, Clone)]
-pub struct Client {}
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    openings: mpsc::Sender<Opening>,
+    permits: Arc<Semaphore>,
+    end: CancellationToken,
+    over: CancellationToken,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
+}
+
+/// A fresh substream, and what it must keep alive while it is open.
+pub(crate) struct Opened {
+    pub(crate) reader: FrameReader,
+    pub(crate) writer: FrameWriter,
+    pub(crate) hold: Hold,
+    pub(crate) keep: Keep,
+}
+
+/// Keeps the link alive and the substream counted.
+#[derive(Debug, Clone)]
+pub(crate) struct Keep {
+    _inner: Arc<Inner>,
+    _permit: Arc<OwnedSemaphorePermit>,
+}
 
 impl Client {
     /// Opens the link: spawns the task that drives it (owned by the client), exchanges the first frames.
-    pub async fn connect<L>(_link: L) -> Result<(Self, Welcome), LinkError>
+    ///
+    /// # Errors
+    /// [`LinkError::Silent`] after [`HELLO_SECONDS_MAX`]; [`LinkError::Generation`] where the guest speaks another one.
+    pub async fn connect<L>(link: L) -> Result<(Self, Welcome), LinkError>
     where
         L: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        unimplemented!()
+        let (openings, requests) = mpsc::channel(SUBSTREAMS_MAX);
+        let inner = Arc::new(Inner {
+            openings,
+            permits: Arc::new(Semaphore::new(SUBSTREAMS_MAX)),
+            end: CancellationToken::new(),
+            over: CancellationToken::new(),
+        });
+        // Owned by the client: it ends with `end`, which the last handle's drop sets off, and with the link.
+        tokio::spawn(link::drive_client(
+            link,
+            requests,
+            inner.end.clone(),
+            inner.over.clone(),
+        ));
+        let client = Self { inner };
+        let welcome = within(HELLO_SECONDS_MAX, client.greet()).await?;
+        Ok((client, welcome))
     }
+
+    async fn greet(&self) -> Result<Welcome, LinkError> {
+        let hello = Request::Hello(Hello {
+            generation: GENERATION,
+        });
+        let mut opened = self.ask(&hello).await?;
+        let welcome: Welcome = opened.reader.message().await?;
+        if welcome.generation != GENERATION {
+            return Err(LinkError::Generation {
+                ours: GENERATION,
+                theirs: welcome.generation,
+            });
+        }
+        Ok(welcome)
+    }
+
     /// Resolves when the link has ended, whoever ended it.
     pub async fn closed(&self) {
-        unimplemented!()
+        self.inner.over.cancelled().await;
     }
+
     /// Whether the link has ended.
     pub fn is_closed(&self) -> bool {
-        unimplemented!()
+        self.inner.over.is_cancelled()
     }
+
     /// Ends the link, and with it the sandbox.
     pub fn close(&self) {
-        unimplemented!()
+        self.inner.end.cancel();
     }
+
     /// Starts a run. The two halves may live in different tasks; dropping [`RunEvents`] ends the run's whole tree.
-    pub async fn run(&self, _run: Run) -> Result<(RunInput, RunEvents), LinkError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// The link's. Whether the program started is the first of its events.
+    pub async fn run(&self, run: Run) -> Result<(RunInput, RunEvents), LinkError> {
+        let stdin = run.stdin;
+        let opened = self.ask(&Request::Run(run)).await?;
+        Ok(crate::run::halves(opened, stdin))
     }
+
     /// Reads a whole file, at most `limit` bytes.
+    ///
+    /// # Errors
+    /// [`FileError::TooLarge`] over the limit; every other file error as the guest says.
     pub async fn read(
         &self,
-        _rule: PathRule,
-        _path: &[u8],
-        _limit: u64,
+        rule: PathRule,
+        path: &[u8],
+        limit: u64,
     ) -> Result<Bytes, FileFailure> {
-        unimplemented!()
+        let mut opened = self.file(rule, path, FileOp::Read { limit }).await?;
+        match opened.answer().await? {
+            FileAnswer::Content => {}
+            other => return Err(unexpected(other)),
+        }
+        let mut content = BytesMut::new();
+        let mut first = None;
+        loop {
+            let frame = patient(opened.reader.expect()).await?;
+            match frame.tag {
+                Tag::Content => {
+                    let length = content
+                        .len()
+                        .saturating_add(first.as_ref().map_or(0, Bytes::len));
+                    if as_u64(length).saturating_add(as_u64(frame.payload.len())) > limit {
+                        return Err(protocol("more content than was asked for"));
+                    }
+                    match first.take() {
+                        // A small file is one frame: hand it on as it came.
+                        None if content.is_empty() => first = Some(frame.payload),
+                        None => content.extend_from_slice(&frame.payload),
+                        Some(start) => {
+                            content.extend_from_slice(&start);
+                            content.extend_from_slice(&frame.payload);
+                        }
+                    }
+                }
+                Tag::Message => match answer(&frame)? {
+                    FileAnswer::Done => break,
+                    other => return Err(unexpected(other)),
+                },
+                Tag::Stdout | Tag::Stderr => return Err(protocol("a stream in a file's content")),
+            }
+        }
+        Ok(first.unwrap_or_else(|| content.freeze()))
     }
+
     /// Replaces a file atomically.
+    ///
+    /// # Errors
+    /// As the guest says; the old file is then untouched.
     pub async fn write(
         &self,
-        _rule: PathRule,
-        _path: &[u8],
-        _content: Bytes,
-        _mode: u32,
-        _parents: bool,
+        rule: PathRule,
+        path: &[u8],
+        content: Bytes,
+        mode: u32,
+        parents: bool,
     ) -> Result<(), FileFailure> {
-        unimplemented!()
+        let op = FileOp::Write {
+            mode,
+            parents,
+            limit: as_u64(content.len()),
+        };
+        let mut opened = self.file(rule, path, op).await?;
+        let Opened { reader, writer, .. } = &mut opened;
+        let send = async {
+            for piece in content.chunks(RAW_BYTES_MAX) {
+                patient(async { sent(writer.raw(Tag::Content, piece).await) }).await?;
+            }
+            patient(async { sent(writer.message(&WriteControl::End).await) }).await
+        };
+        // A refusal may come while content is still on its way.
+        let early = tokio::select! {
+            biased;
+            frame = reader.expect() => Some(frame?),
+            result = send => {
+                match result {
+                    // A broken substream may still hold the guest's reason.
+                    Ok(()) | Err(LinkError::Gone) => None,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        let frame = match early {
+            Some(frame) => frame,
+            None => patient(reader.expect()).await?,
+        };
+        match answer(&frame)? {
+            FileAnswer::Done => Ok(()),
+            other => Err(unexpected(other)),
+        }
     }
+
     /// What is at a path.
-    pub async fn stat(&self, _rule: PathRule, _path: &[u8]) -> Result<Entry, FileFailure> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// As the guest says.
+    pub async fn stat(&self, rule: PathRule, path: &[u8]) -> Result<Entry, FileFailure> {
+        match self.file(rule, path, FileOp::Stat).await?.answer().await? {
+            FileAnswer::Entry(entry) => Ok(entry),
+            other => Err(unexpected(other)),
+        }
     }
+
     /// The entries of a directory, sorted by name.
+    ///
+    /// # Errors
+    /// [`FileError::TooMany`] over `limit` entries; every other file error as the guest says.
     pub async fn list(
         &self,
-        _rule: PathRule,
-        _path: &[u8],
-        _limit: u32,
+        rule: PathRule,
+        path: &[u8],
+        limit: u32,
     ) -> Result<Vec<Entry>, FileFailure> {
-        unimplemented!()
+        let mut opened = self.file(rule, path, FileOp::List { limit }).await?;
+        let mut all: Vec<Entry> = Vec::new();
+        loop {
+            let (entries, more) = match opened.answer().await? {
+                FileAnswer::Entries { entries, more } => (entries, more),
+                other => return Err(unexpected(other)),
+            };
+            if entries.len() > ENTRIES_PER_BATCH || (more && entries.is_empty()) {
+                return Err(protocol("a batch of a wrong size"));
+            }
+            if as_u64(all.len() + entries.len()) > u64::from(limit) {
+                return Err(protocol("more entries than were asked for"));
+            }
+            for entry in entries {
+                if !plain_name(&entry.name) {
+                    return Err(protocol("an entry whose name is none"));
+                }
+                if all.last().is_some_and(|last| last.name >= entry.name) {
+                    return Err(protocol("entries out of order"));
+                }
+                all.push(entry);
+            }
+            if !more {
+                return Ok(all);
+            }
+        }
     }
+
     /// Makes a directory and its parents.
-    pub async fn make_dir(&self, _rule: PathRule, _path: &[u8]) -> Result<(), FileFailure> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// As the guest says.
+    pub async fn make_dir(&self, rule: PathRule, path: &[u8]) -> Result<(), FileFailure> {
+        self.done(rule, path, FileOp::MakeDir).await
     }
+
     /// Removes a file or a tree.
-    pub async fn remove(&self, _rule: PathRule, _path: &[u8]) -> Result<(), FileFailure> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// As the guest says.
+    pub async fn remove(&self, rule: PathRule, path: &[u8]) -> Result<(), FileFailure> {
+        self.done(rule, path, FileOp::Remove).await
     }
+
     /// Renames.
-    pub async fn rename(
-        &self,
-        _rule: PathRule,
-        _path: &[u8],
-        _to: &[u8],
-    ) -> Result<(), FileFailure> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// As the guest says.
+    pub async fn rename(&self, rule: PathRule, path: &[u8], to: &[u8]) -> Result<(), FileFailure> {
+        self.done(rule, path, FileOp::Rename { to: to.to_vec() })
+            .await
     }
+
     /// The resolved path.
-    pub async fn real_path(&self, _rule: PathRule, _path: &[u8]) -> Result<Vec<u8>, FileFailure> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// As the guest says.
+    pub async fn real_path(&self, rule: PathRule, path: &[u8]) -> Result<Vec<u8>, FileFailure> {
+        let mut opened = self.file(rule, path, FileOp::RealPath).await?;
+        match opened.answer().await? {
+            FileAnswer::Path(path) => Ok(path),
+            other => Err(unexpected(other)),
+        }
     }
+
     /// Connects to a TCP port on the sandbox's loopback. The error is errno.
-    pub async fn dial(&self, _port: u16) -> Result<Box<dyn Duplex>, FileFailure> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// [`FileError::Os`] with what connect(2) said, or the link's.
+    pub async fn dial(&self, port: u16) -> Result<Box<dyn Duplex>, FileFailure> {
+        let mut opened = self.ask(&Request::Dial { port }).await?;
+        match opened.answer().await? {
+            FileAnswer::Done => {}
+            other => return Err(unexpected(other)),
+        }
+        let Opened {
+            reader,
+            writer,
+            hold,
+            keep,
+        } = opened;
+        Ok(Box::new(Channel::new(reader, writer, (hold, keep))))
+    }
+
+    async fn file(&self, rule: PathRule, path: &[u8], op: FileOp) -> Result<Opened, LinkError> {
+        let request = FileRequest {
+            rule,
+            path: path.to_vec(),
+            op,
+        };
+        self.ask(&Request::File(request)).await
+    }
+
+    async fn done(&self, rule: PathRule, path: &[u8], op: FileOp) -> Result<(), FileFailure> {
+        match self.file(rule, path, op).await?.answer().await? {
+            FileAnswer::Done => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// A substream with its request on the way.
+    async fn ask(&self, request: &impl Serialize) -> Result<Opened, LinkError> {
+        within(OPEN_SECONDS_MAX, async {
+            let mut opened = self.open().await?;
+            sent(opened.writer.message(request).await)?;
+            Ok(opened)
+        })
+        .await
+    }
+
+    async fn open(&self) -> Result<Opened, LinkError> {
+        let inner = &self.inner;
+        let open = async {
+            let permit = inner.permits.clone().acquire_owned().await;
+            let permit = permit.map_err(|_| LinkError::Gone)?;
+            let (ready, opened) = oneshot::channel();
+            let handed = inner.openings.send(Opening { ready }).await;
+            handed.map_err(|_| LinkError::Gone)?;
+            let stream = opened.await.map_err(|_| LinkError::Gone)?;
+            Ok((stream, permit))
+        };
+        let (stream, permit) = tokio::select! {
+            biased;
+            () = inner.over.cancelled() => return Err(LinkError::Gone),
+            opened = open => opened?,
+        };
+        let (reader, writer, hold) = halves(stream, inner.over.clone(), ANSWER_BYTES_MAX);
+        Ok(Opened {
+            reader,
+            writer,
+            hold,
+            keep: Keep {
+                _inner: inner.clone(),
+                _permit: Arc::new(permit),
+            },
+        })
+    }
+}
+
+impl Opened {
+    async fn answer(&mut self) -> Result<FileAnswer, FileFailure> {
+        Ok(patient(self.reader.message()).await?)
     }
 }
 
@@ -129,53 +427,63 @@ impl Client {
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// What goes into a run.
-#[derive(Debug)]
-pub struct RunInput {}
-impl RunInput {
-    /// Sends stdin bytes; waits while the program does not read.
-    pub async fn stdin(&mut self, _bytes: &[u8]) -> Result<(), LinkError> {
-        unimplemented!()
-    }
-    /// Ends stdin.
-    pub async fn end_stdin(&mut self) -> Result<(), LinkError> {
-        unimplemented!()
-    }
-    /// TERM, a grace, then the whole tree is killed.
-    pub async fn stop(&mut self) -> Result<(), LinkError> {
-        unimplemented!()
-    }
-    /// The whole tree is killed at once.
-    pub async fn kill(&mut self) -> Result<(), LinkError> {
-        unimplemented!()
-    }
-    /// One signal to the program itself.
-    pub async fn signal(&mut self, _signal: i32) -> Result<(), LinkError> {
-        unimplemented!()
+/// Waits at most `seconds`.
+async fn within<T>(
+    seconds: u64,
+    work: impl Future<Output = Result<T, LinkError>>,
+) -> Result<T, LinkError> {
+    match tokio::time::timeout(Duration::from_secs(seconds), work).await {
+        Ok(result) => result,
+        Err(_) => Err(LinkError::Silent(seconds * 1000)),
     }
 }
 
-/// What comes out of a run.
-#[derive(Debug)]
-pub struct RunEvents {}
-impl RunEvents {
-    /// The next event; `None` after the terminal one.
-    pub async fn next(&mut self) -> Result<Option<Output>, LinkError> {
-        unimplemented!()
+/// Waits as long as a guest may be silent within an operation.
+async fn patient<T>(work: impl Future<Output = Result<T, LinkError>>) -> Result<T, LinkError> {
+    within(SILENCE_SECONDS_MAX, work).await
+}
+
+/// What a failed write means to the caller.
+pub(crate) fn sent(result: Result<(), Broken>) -> Result<(), LinkError> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(Broken::Closed) => Err(LinkError::Gone),
+        Err(Broken::Garbage(error)) => Err(LinkError::Protocol(error.to_string())),
     }
 }
 
-/// One event of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// The program runs.
-    Started,
-    /// Bytes from its stdout.
-    Stdout(Bytes),
-    /// Bytes from its stderr.
-    Stderr(Bytes),
-    /// It could not be started. Terminal.
-    NotStarted(NotStarted),
-    /// It is over. Terminal.
-    Exited(Exit),
+fn answer(frame: &Frame) -> Result<FileAnswer, LinkError> {
+    if frame.tag != Tag::Message {
+        return Err(LinkError::Protocol(
+            "raw bytes where a message belongs".to_owned(),
+        ));
+    }
+    frame::message(&frame.payload).map_err(|error| LinkError::Protocol(error.to_string()))
+}
+
+fn unexpected(answer: FileAnswer) -> FileFailure {
+    match answer {
+        FileAnswer::Error(error) => error.into(),
+        FileAnswer::Done
+        | FileAnswer::Content
+        | FileAnswer::Entry(_)
+        | FileAnswer::Entries { .. }
+        | FileAnswer::Path(_) => protocol("an answer to another question"),
+    }
+}
+
+fn protocol(how: &str) -> FileFailure {
+    LinkError::Protocol(how.to_owned()).into()
+}
+
+fn plain_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && name != b"."
+        && name != b".."
+        && !name.iter().any(|byte| matches!(byte, b'/' | 0))
+}
+
+fn as_u64(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
 }

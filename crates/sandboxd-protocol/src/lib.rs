@@ -12,8 +12,12 @@
 //! - [`server`]: the guest's half, and the trait [`server::Guest`] that a guest implements.
 //! - [`limits`]: every number of this crate.
 
+mod channel;
 pub mod client;
 pub mod frame;
 pub mod limits;
+mod link;
 pub mod message;
+mod run;
 pub mod server;
+mod substream;

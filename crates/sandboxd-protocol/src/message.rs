@@ -103,6 +103,8 @@ pub enum RunEvent {
     NotStarted(NotStarted),
     /// The run is over. Terminal.
     Exited(Exit),
+    /// The program has read, or will never read, this many more bytes of stdin: as many may be sent.
+    StdinTaken(u32),
 }
 
 /// Why a program did not start.
