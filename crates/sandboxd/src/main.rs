@@ -5,6 +5,7 @@
 //! - [`serve`]: the HTTP service.
 //! - [`doctor`]: what this host can do.
 //! - [`completions`]: for shells.
+//! - [`sandbox`]: sandboxes of this process's own, for `run` and `doctor`.
 //! - [`values`]: durations, sizes and names as people write them.
 //! - [`output`]: the only room that prints.
 //! - [`failure`]: one line and an exit code.
@@ -18,6 +19,7 @@ mod failure;
 mod limits;
 mod output;
 mod run;
+mod sandbox;
 mod serve;
 mod sys;
 mod values;

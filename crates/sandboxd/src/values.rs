@@ -2,6 +2,7 @@
 
 use crate::limits::{MEMORY_BYTES_MIN, TIMEOUT_SECONDS_MAX};
 use sandboxd_server::backends::Ceiling;
+use sandboxd_server::config::bytes_of_size;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::time::Duration;
@@ -71,39 +72,19 @@ pub(crate) fn duration(text: &str) -> Result<Duration, InvalidValue> {
     Ok(duration)
 }
 
-/// `512m`, `2g`, `1.5GiB`; units are powers of 1024, as Docker has them; a bare number is bytes.
+/// `512m`, `2g`, `1.5g`: Docker's syntax, in powers of 1024; a bare number is bytes.
 pub(crate) fn memory(text: &str) -> Result<u64, InvalidValue> {
-    let lower = text.to_ascii_lowercase();
-    let (number, unit) = number_and_unit(&lower).ok_or(InvalidValue::Size)?;
-    let shift = match unit {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        _ => return Err(InvalidValue::Size),
-    };
-    let bytes = number * f64::from(1_u32 << 10).powi(shift / 10);
-    // Beyond 2^53 a float no longer counts single bytes, and no host has that much.
-    if !bytes.is_finite() || bytes > 9_007_199_254_740_992.0 {
-        return Err(InvalidValue::Size);
+    match bytes_of_size(text) {
+        Some(bytes) if bytes < MEMORY_BYTES_MIN => Err(InvalidValue::SizeSmall),
+        Some(bytes) => Ok(bytes),
+        None => Err(InvalidValue::Size),
     }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a number without sign, checked against the range above; a fraction of a byte is dropped"
-    )]
-    let bytes = bytes as u64;
-    if bytes < MEMORY_BYTES_MIN {
-        return Err(InvalidValue::SizeSmall);
-    }
-    Ok(bytes)
 }
 
 /// `1`, `0.5`.
 pub(crate) fn cpus(text: &str) -> Result<f64, InvalidValue> {
     match text.parse::<f64>() {
-        Ok(cpus) if cpus.is_finite() && cpus >= 0.01 && cpus <= 8_192.0 => Ok(cpus),
+        Ok(cpus) if (0.01..=8_192.0).contains(&cpus) => Ok(cpus),
         _ => Err(InvalidValue::Cpus),
     }
 }
@@ -135,19 +116,20 @@ pub(crate) fn variable(text: &OsStr) -> Result<Variable, InvalidValue> {
 
 /// The name of a ceiling.
 pub(crate) fn ceiling(text: &str) -> Result<Ceiling, InvalidValue> {
-    [
-        Ceiling::Memory,
-        Ceiling::Cpus,
-        Ceiling::CpuShares,
-        Ceiling::Pids,
-        Ceiling::Disk,
-        Ceiling::Network,
-        Ceiling::UidRange,
-        Ceiling::WorkspaceOwner,
-    ]
-    .into_iter()
-    .find(|ceiling| ceiling.name() == text)
-    .ok_or(InvalidValue::Ceiling)
+    Ceiling::ALL
+        .iter()
+        .copied()
+        .find(|ceiling| ceiling.name() == text)
+        .ok_or(InvalidValue::Ceiling)
+}
+
+/// The system's words for an error, without its number.
+pub(crate) fn system_words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" (os error") {
+        Some(end) => text[..end].to_lowercase(),
+        None => text,
+    }
 }
 
 /// The bytes of an argument.
@@ -178,10 +160,10 @@ mod tests {
     fn sizes_are_powers_of_1024() {
         assert_eq!(memory("512m"), Ok(512 << 20));
         assert_eq!(memory("2G"), Ok(2 << 30));
-        assert_eq!(memory("1.5GiB"), Ok(3 << 29));
+        assert_eq!(memory("1.5gb"), Ok(3 << 29));
         assert_eq!(memory("8388608"), Ok(8 << 20));
         assert_eq!(memory("1k"), Err(InvalidValue::SizeSmall));
-        for bad in ["", "m", "-5m", "5x", "99999999999t"] {
+        for bad in ["", "m", "-5m", "5x", "999999999999999t"] {
             assert_eq!(memory(bad), Err(InvalidValue::Size), "{bad}");
         }
     }

@@ -1,0 +1,504 @@
+//! The list of checks, in the order in which they are printed.
+
+use super::host::{self, Hierarchy};
+use super::probe::{self, Probe};
+use super::sockets::{self, Daemon};
+use super::trial::Trial;
+use crate::sys;
+use crate::values::system_words;
+use sandboxd_server::backends::{Ceiling, Enforcement};
+use std::path::{Path, PathBuf};
+
+/// Whether this host has something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It has.
+    Yes,
+    /// Some of it.
+    Partly,
+    /// It has not.
+    No,
+}
+
+impl State {
+    /// The word at the start of a line.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::Partly => "part",
+            Self::No => "no",
+        }
+    }
+}
+
+/// One thing that a host may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Check {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// Whether it is there.
+    pub(super) state: State,
+    /// What was found.
+    pub(super) found: String,
+    /// What a missing one costs.
+    pub(super) costs: String,
+    /// How to get it.
+    pub(super) get: String,
+}
+
+impl Check {
+    fn yes(name: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Yes,
+            found: found.into(),
+            costs: String::new(),
+            get: String::new(),
+        }
+    }
+
+    fn missing(
+        name: &'static str,
+        state: State,
+        found: impl Into<String>,
+        costs: &str,
+        get: &str,
+    ) -> Self {
+        Self {
+            name,
+            state,
+            found: found.into(),
+            costs: costs.to_owned(),
+            get: get.to_owned(),
+        }
+    }
+}
+
+/// Looks at everything. `state_dir` is the directory whose file system counts.
+pub(super) fn all(state_dir: Option<&Path>, trial: &Trial) -> Vec<Check> {
+    let root = rustix::process::geteuid().is_root();
+    let dir = nearest_existing(
+        state_dir
+            .or(trial.state_dir())
+            .unwrap_or(Path::new("/var/lib")),
+    );
+    let mut checks = vec![
+        user_namespaces(),
+        other_namespaces(),
+        seccomp(),
+        cgroups(root),
+    ];
+    checks.extend(ceilings(trial));
+    checks.push(overlay(root));
+    checks.push(mapped_owners(root, &dir));
+    checks.push(landlock());
+    checks.push(kvm());
+    checks.push(docker());
+    checks.push(a_sandbox(trial));
+    checks
+}
+
+fn user_namespaces() -> Check {
+    const NAME: &str = "user namespaces";
+    let refusal = host::userns_refusal(|switch| host::read(switch));
+    match (Probe::UserNamespace.run(None), refusal) {
+        (Ok(()), None) => {
+            let most = host::read("/proc/sys/user/max_user_namespaces");
+            Check::yes(
+                NAME,
+                format!("with mounts in them, at most {most} per user"),
+            )
+        }
+        // Root may where others may not.
+        (Ok(()), Some((why, get))) => Check::missing(
+            NAME,
+            State::Partly,
+            format!("root may; others may not: {why}"),
+            "ordinary users cannot run sandboxes",
+            get,
+        ),
+        (Err(why), refusal) => {
+            let (because, get) = refusal.unwrap_or((
+                "",
+                "inside a container: start it with --privileged, or allow unshare and mount in its seccomp and AppArmor profiles",
+            ));
+            let because = if because.is_empty() {
+                String::new()
+            } else {
+                format!(" ({because})")
+            };
+            Check::missing(
+                NAME,
+                State::No,
+                format!("{why}{because}"),
+                "no sandbox can be made",
+                get,
+            )
+        }
+    }
+}
+
+fn other_namespaces() -> Check {
+    const NAME: &str = "other namespaces";
+    match Probe::OtherNamespaces.run(None) {
+        Ok(()) => Check::yes(NAME, "mount, PID, network, IPC, UTS, cgroup"),
+        Err(why) => Check::missing(
+            NAME,
+            State::No,
+            why,
+            "no sandbox can be made",
+            "a kernel with CONFIG_NAMESPACES and all its kinds; inside a container, --privileged",
+        ),
+    }
+}
+
+fn seccomp() -> Check {
+    const NAME: &str = "seccomp";
+    match sys::seccomp_can_refuse() {
+        Ok(()) => Check::yes(NAME, "filters can be installed"),
+        Err(error) => Check::missing(
+            NAME,
+            State::No,
+            system_words(&error),
+            "no sandbox can be made: its system calls could not be limited",
+            "a kernel with CONFIG_SECCOMP_FILTER",
+        ),
+    }
+}
+
+/// The controllers that ceilings need.
+const WANTED: [&str; 3] = ["memory", "cpu", "pids"];
+
+fn cgroups(root: bool) -> Check {
+    let found = host::hierarchies(
+        &host::read("/proc/self/mountinfo"),
+        &host::read("/proc/self/cgroup"),
+    );
+    judge_cgroups(
+        root,
+        &found,
+        |hierarchy| match hierarchy.version {
+            2 => host::read(hierarchy.own.join("cgroup.controllers"))
+                .split(' ')
+                .map(str::to_owned)
+                .collect(),
+            _ => hierarchy.controllers.clone(),
+        },
+        |hierarchy| probe::can_make_directory_in(&hierarchy.own).is_ok(),
+    )
+}
+
+/// The judgement, apart from the looking.
+fn judge_cgroups(
+    root: bool,
+    found: &[Hierarchy],
+    controllers: impl Fn(&Hierarchy) -> Vec<String>,
+    writable: impl Fn(&Hierarchy) -> bool,
+) -> Check {
+    const NAME: &str = "cgroups";
+    const COSTS: &str = "memory, CPU and process ceilings cannot be enforced; defaults are reported, a ceiling that was asked for is refused";
+    let has = |version| found.iter().any(|hierarchy| hierarchy.version == version);
+    let kind = match (has(1), has(2)) {
+        (true, true) => "version 1 and the core of version 2",
+        (true, false) => "version 1",
+        (false, true) => "version 2",
+        (false, false) => {
+            return Check::missing(
+                NAME,
+                State::No,
+                "not mounted",
+                COSTS,
+                "mount -t cgroup2 none /sys/fs/cgroup, or start the container with its cgroup namespace",
+            );
+        }
+    };
+    let usable: Vec<&str> = WANTED
+        .into_iter()
+        .filter(|wanted| {
+            found.iter().any(|hierarchy| {
+                controllers(hierarchy).iter().any(|have| have == wanted) && writable(hierarchy)
+            })
+        })
+        .collect();
+    if usable.len() == WANTED.len() {
+        return Check::yes(NAME, format!("{kind}; memory, cpu and pids can be limited"));
+    }
+    let missing = WANTED
+        .into_iter()
+        .filter(|wanted| !usable.contains(wanted))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let state = if usable.is_empty() {
+        State::No
+    } else {
+        State::Partly
+    };
+    let get = match (root, has(2) && !has(1)) {
+        (false, true) => {
+            "start it by systemd-run --user --scope -p Delegate=yes sandboxd …, or Delegate=yes in its unit"
+        }
+        (false, false) => {
+            "run as root, or boot with systemd.unified_cgroup_hierarchy=1 and delegate"
+        }
+        (true, _) => {
+            "a writable cgroup with these controllers: Delegate=yes in the unit, or a container with --cgroupns=private and a writable /sys/fs/cgroup"
+        }
+    };
+    Check::missing(
+        NAME,
+        state,
+        format!("{kind}; not usable by this process: {missing}"),
+        COSTS,
+        get,
+    )
+}
+
+/// What the backend itself says of the ceilings, where it started.
+fn ceilings(trial: &Trial) -> Vec<Check> {
+    let Some(capabilities) = trial.capabilities() else {
+        return Vec::new();
+    };
+    capabilities
+        .ceilings
+        .iter()
+        .map(|(ceiling, enforcement)| {
+            let (name, costs) = about(*ceiling);
+            match enforcement {
+                Enforcement::Enforced(by) => Check::yes(name, by.clone()),
+                Enforcement::Unenforced(why) => Check::missing(
+                    name,
+                    State::No,
+                    why.clone(),
+                    costs,
+                    "see the lines about cgroups and namespaces; accept it with --allow-unenforced",
+                ),
+            }
+        })
+        .collect()
+}
+
+/// A ceiling's name here, and what it costs to go without.
+const fn about(ceiling: Ceiling) -> (&'static str, &'static str) {
+    match ceiling {
+        Ceiling::Memory => (
+            "ceiling: memory",
+            "a program can use all memory of this host",
+        ),
+        Ceiling::Cpus => ("ceiling: cpus", "a program can keep every CPU busy"),
+        Ceiling::CpuShares => (
+            "ceiling: cpu_shares",
+            "busy programs share the CPUs evenly, whatever their weight",
+        ),
+        Ceiling::Pids => (
+            "ceiling: pids",
+            "a program can start as many processes as this user may",
+        ),
+        Ceiling::Disk => (
+            "ceiling: disk",
+            "a program can fill the file system that it writes to",
+        ),
+        Ceiling::Network => ("ceiling: network", "a program reaches the network"),
+        Ceiling::UidRange => (
+            "ceiling: uid_range",
+            "all sandboxes are the same user to this host",
+        ),
+        Ceiling::WorkspaceOwner => (
+            "ceiling: workspace_owner",
+            "stored files belong to the user who runs sandboxd",
+        ),
+    }
+}
+
+fn overlay(root: bool) -> Check {
+    const NAME: &str = "overlay";
+    let inside = Probe::OverlayInUserNamespace.run(None);
+    let outside = if root {
+        Probe::Overlay.run(None)
+    } else {
+        Err("not root".to_owned())
+    };
+    match (outside, inside) {
+        (Ok(()), Ok(())) => Check::yes(NAME, "as root, and inside user namespaces"),
+        (Err(_), Ok(())) if !root => Check::yes(NAME, "inside user namespaces"),
+        (Ok(()), Err(why)) => Check::missing(
+            NAME,
+            State::Partly,
+            format!("as root; inside user namespaces: {why}"),
+            "ordinary users get a read-only root file system",
+            "Linux 5.11 or newer",
+        ),
+        (Err(outside), Err(inside)) => Check::missing(
+            NAME,
+            State::No,
+            if root { outside } else { inside },
+            "root file systems are read-only: nothing can be installed into a sandbox",
+            "modprobe overlay; a kernel with CONFIG_OVERLAY_FS, 5.11 or newer for ordinary users",
+        ),
+        (Err(why), Ok(())) => Check::missing(
+            NAME,
+            State::Partly,
+            format!("inside user namespaces; as root: {why}"),
+            "image layers cannot be shared between sandboxes",
+            "modprobe overlay",
+        ),
+    }
+}
+
+fn mapped_owners(root: bool, dir: &Path) -> Check {
+    const NAME: &str = "idmapped mounts";
+    const COSTS: &str = "stored files and image layers belong to the user who runs sandboxd, not to a range of their own";
+    let kind = rustix::fs::statfs(dir).map_or_else(
+        |errno| system_words(&errno.into()),
+        |found| host::file_system_name(found.f_type),
+    );
+    let place = format!("on {kind}, at {}", dir.display());
+    if !root {
+        return Check::missing(
+            NAME,
+            State::No,
+            format!("only root can make them; not tried {place}"),
+            COSTS,
+            "run sandboxd as root, or do without",
+        );
+    }
+    match Probe::MappedOwners.run(Some(dir)) {
+        Ok(()) => Check::yes(NAME, place),
+        Err(why) => Check::missing(
+            NAME,
+            State::No,
+            format!("{why}, {place}"),
+            COSTS,
+            "a state directory on ext4, xfs, btrfs or tmpfs, and Linux 5.12 or newer",
+        ),
+    }
+}
+
+fn landlock() -> Check {
+    const NAME: &str = "Landlock";
+    match sys::landlock_generation() {
+        Ok(generation) => Check::yes(NAME, format!("ABI {generation}")),
+        Err(error) => Check::missing(
+            NAME,
+            State::No,
+            system_words(&error),
+            "no second wall around files; the first one is the mount namespace",
+            "a kernel with CONFIG_SECURITY_LANDLOCK, and landlock in its lsm= list",
+        ),
+    }
+}
+
+fn kvm() -> Check {
+    const NAME: &str = "KVM";
+    const COSTS: &str = "none today: no backend uses virtual machines yet";
+    match probe::open_device("/dev/kvm").and_then(sys::kvm_version) {
+        Ok(version) => Check::yes(NAME, format!("/dev/kvm, interface version {version}")),
+        Err(error) => Check::missing(
+            NAME,
+            State::No,
+            format!("/dev/kvm: {}", system_words(&error)),
+            COSTS,
+            "virtualisation switched on in the firmware (nested, inside a virtual machine); membership of the group kvm",
+        ),
+    }
+}
+
+fn docker() -> Check {
+    const NAME: &str = "Docker";
+    const COSTS: &str =
+        "none for sandboxes made here: the namespaces backend needs no container engine";
+    match sockets::docker() {
+        Daemon::Answers(path, name) => Check::yes(NAME, format!("{name} at {}", path.display())),
+        Daemon::Denied(path) => Check::missing(
+            NAME,
+            State::No,
+            format!("{}: permission denied", path.display()),
+            COSTS,
+            "membership of the group docker (which is as good as root)",
+        ),
+        Daemon::Silent(path, why) => Check::missing(
+            NAME,
+            State::No,
+            format!("{}: {why}", path.display()),
+            COSTS,
+            "start the Docker daemon",
+        ),
+        Daemon::Absent => Check::missing(
+            NAME,
+            State::No,
+            "no daemon's socket",
+            COSTS,
+            "install Docker or Podman",
+        ),
+    }
+}
+
+fn a_sandbox(trial: &Trial) -> Check {
+    const NAME: &str = "a sandbox";
+    match trial.result() {
+        Ok(took) => Check::yes(
+            NAME,
+            format!(
+                "made, ran a program and ended, in {:.1} ms",
+                took.as_secs_f64() * 1_000.0
+            ),
+        ),
+        Err(why) => Check::missing(
+            NAME,
+            State::No,
+            why,
+            "everything: this is what sandboxd is for",
+            "see the lines marked `no` above",
+        ),
+    }
+}
+
+/// The directory itself, or the nearest one above it that exists.
+fn nearest_existing(dir: &Path) -> PathBuf {
+    dir.ancestors()
+        .find(|dir| dir.is_dir())
+        .unwrap_or(Path::new("/"))
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hierarchy(version: u8, controllers: &[&str]) -> Hierarchy {
+        Hierarchy {
+            version,
+            controllers: controllers.iter().map(|&name| name.to_owned()).collect(),
+            own: PathBuf::from("/sys/fs/cgroup"),
+        }
+    }
+
+    fn judged(root: bool, found: &[Hierarchy], writable: bool) -> Check {
+        judge_cgroups(root, found, |one| one.controllers.clone(), |_| writable)
+    }
+
+    #[test]
+    fn cgroups_are_judged_by_what_can_be_written() {
+        let two = [hierarchy(2, &["memory", "cpu", "pids"])];
+        assert_eq!(judged(true, &two, true).state, State::Yes);
+        let undelegated = judged(false, &two, false);
+        assert_eq!(undelegated.state, State::No);
+        assert!(undelegated.get.contains("Delegate=yes"));
+        let hybrid = [
+            hierarchy(2, &[]),
+            hierarchy(1, &["memory"]),
+            hierarchy(1, &["cpu", "cpuacct"]),
+        ];
+        let partly = judged(true, &hybrid, true);
+        assert_eq!(partly.state, State::Partly);
+        assert!(partly.found.ends_with("not usable by this process: pids"));
+        assert_eq!(judged(true, &[], true).found, "not mounted");
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_yet_is_judged_by_its_parent() {
+        assert_eq!(
+            nearest_existing(Path::new("/proc/nothing/here")),
+            Path::new("/proc")
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! A whole sandbox, started and ended: what all other checks only hint at.
+
+use crate::failure::Failure;
+use crate::sandbox::{Workshop, configuration};
+use sandboxd_protocol::client::{Client, Output};
+use sandboxd_protocol::message::{OutputLimit, Run};
+use sandboxd_server::backends::Capabilities;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How it went.
+#[derive(Debug)]
+pub(super) struct Trial {
+    state_dir: Option<PathBuf>,
+    capabilities: Option<Capabilities>,
+    result: Result<Duration, Failure>,
+}
+
+impl Trial {
+    /// Whether sandboxes can be made here.
+    pub(super) const fn works(&self) -> bool {
+        self.result.is_ok()
+    }
+
+    /// How long it took, or why it did not work.
+    pub(super) fn result(&self) -> Result<Duration, String> {
+        self.result.clone().map_err(|failure| failure.text)
+    }
+
+    /// What the backend can enforce, where it started.
+    pub(super) const fn capabilities(&self) -> Option<&Capabilities> {
+        self.capabilities.as_ref()
+    }
+
+    /// The configured state directory, where the configuration could be read.
+    pub(super) fn state_dir(&self) -> Option<&Path> {
+        self.state_dir.as_deref()
+    }
+}
+
+/// Tries.
+pub(super) fn trial() -> Trial {
+    let mut trial = Trial {
+        state_dir: None,
+        capabilities: None,
+        result: Err(Failure::ours("not tried")),
+    };
+    trial.result = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::ours(format!("cannot start: {error}")))
+        .and_then(|runtime| runtime.block_on(attempt(&mut trial)));
+    trial
+}
+
+async fn attempt(trial: &mut Trial) -> Result<Duration, Failure> {
+    let config = configuration(None)?;
+    trial.state_dir = Some(config.state_dir.clone());
+    let workshop = Workshop::start(&config).await?;
+    trial.capabilities = Some(workshop.capabilities().await);
+    let started = Instant::now();
+    let made = match workshop.make_plain().await {
+        Ok(sandbox) => run_nothing(&sandbox.client).await,
+        Err(failure) => Err(failure),
+    };
+    let took = started.elapsed();
+    workshop.close().await;
+    made.map(|()| took)
+}
+
+/// The smallest program.
+async fn run_nothing(client: &Client) -> Result<(), Failure> {
+    let run = Run {
+        argv: vec![b"true".to_vec()],
+        env: Vec::new(),
+        cwd: None,
+        stdin: false,
+        timeout_millis: Some(10_000),
+        output: OutputLimit::Discard(0),
+    };
+    let (_input, mut events) = client.run(run).await.map_err(Failure::ours)?;
+    loop {
+        match events.next().await.map_err(Failure::ours)? {
+            Some(Output::Exited(exit)) if exit.code == 0 => return Ok(()),
+            Some(Output::Started | Output::Stdout(_) | Output::Stderr(_)) => {}
+            Some(Output::Exited(exit)) => {
+                return Err(Failure::ours(format!("`true` ended with {}", exit.code)));
+            }
+            Some(Output::NotStarted(why)) => {
+                return Err(Failure::ours(format!("`true` did not start: {why:?}")));
+            }
+            None => return Err(Failure::ours("`true` has no end")),
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! How a run came out, as an exit code, a line for people and an object for programs.
+
+use super::signals::Asked;
+use super::sink::Collected;
+use super::streams::WriteFailure;
+use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, OURS, SIGNAL_BASE, TIMED_OUT};
+use crate::values::system_words;
+use sandboxd_protocol::client::LinkError;
+use sandboxd_protocol::message::{self, Exit, NotStarted};
+use sandboxd_server::backends::{Enforced, Enforcement};
+use serde_json::{Map, Value, json};
+use std::io;
+use std::time::Duration;
+
+/// The signal of a broken pipe.
+const PIPE: u8 = 13;
+/// The signal of a kill.
+const KILL: u8 = 9;
+
+/// The guest's word about the end of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It ran.
+    Exited(Exit),
+    /// It did not start.
+    NotStarted(NotStarted),
+}
+
+/// How a run came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The guest said how.
+    Ended(Ended),
+    /// The guest did not say in time that it had ended the run.
+    Overdue,
+    /// It was asked to end, and the guest did not say that it had.
+    Asked(Asked),
+    /// Its output could not be passed on.
+    Unwritable,
+    /// The sandbox or its guest failed.
+    Link(LinkError),
+}
+
+/// What the caller is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Our exit code.
+    pub(super) code: u8,
+    /// One line for stderr.
+    pub(super) line: Option<String>,
+}
+
+impl Verdict {
+    fn silent(code: u8) -> Self {
+        Self { code, line: None }
+    }
+
+    fn said(code: u8, line: impl Into<String>) -> Self {
+        Self {
+            code,
+            line: Some(line.into()),
+        }
+    }
+}
+
+/// What was asked for, as far as messages name it.
+#[derive(Debug, Clone)]
+pub(super) struct Named {
+    /// The program.
+    pub(super) program: String,
+    /// Its deadline.
+    pub(super) timeout: Option<Duration>,
+}
+
+/// The verdict on an outcome, where all output was passed on (`written`) or could not be.
+pub(super) fn verdict(
+    outcome: &Outcome,
+    written: &Result<(), WriteFailure>,
+    named: &Named,
+) -> Verdict {
+    if let Err(failure) = written {
+        return match failure {
+            // As a program that a broken pipe ends, which says nothing either.
+            WriteFailure::ReaderGone(_) => Verdict::silent(SIGNAL_BASE + PIPE),
+            WriteFailure::Refused(..) => Verdict::said(OURS, failure.to_string()),
+        };
+    }
+    match outcome {
+        Outcome::Ended(Ended::Exited(exit)) => exited(exit, named),
+        Outcome::Ended(Ended::NotStarted(why)) => not_started(why, named),
+        Outcome::Overdue => timed_out(named),
+        Outcome::Asked(asked) => Verdict::silent(asked.code()),
+        Outcome::Unwritable => Verdict::said(OURS, "output could not be passed on"),
+        Outcome::Link(error) => Verdict::said(OURS, error.to_string()),
+    }
+}
+
+fn exited(exit: &Exit, named: &Named) -> Verdict {
+    match exit.ended {
+        message::Ended::Timeout => timed_out(named),
+        message::Ended::Memory => Verdict::said(
+            SIGNAL_BASE + KILL,
+            format!("{} went over its memory and was ended", named.program),
+        ),
+        message::Ended::Itself | message::Ended::Output | message::Ended::Stopped => {
+            Verdict::silent(exit.code)
+        }
+    }
+}
+
+fn timed_out(named: &Named) -> Verdict {
+    let after = named
+        .timeout
+        .map(|timeout| format!(" after {timeout:?}"))
+        .unwrap_or_default();
+    Verdict::said(TIMED_OUT, format!("{} timed out{after}", named.program))
+}
+
+fn not_started(why: &NotStarted, named: &Named) -> Verdict {
+    let program = &named.program;
+    let system = |errno: i32| system_words(&io::Error::from_raw_os_error(errno));
+    match why {
+        NotStarted::NotFound => Verdict::said(NOT_FOUND, format!("{program}: not found")),
+        NotStarted::NotExecutable(errno) => Verdict::said(
+            NOT_EXECUTABLE,
+            format!("{program}: cannot be executed: {}", system(*errno)),
+        ),
+        NotStarted::Cwd(path, errno) => Verdict::said(
+            OURS,
+            format!(
+                "work directory {}: {}",
+                String::from_utf8_lossy(path),
+                system(*errno)
+            ),
+        ),
+        NotStarted::TooLarge { bytes, limit } => Verdict::said(
+            NOT_EXECUTABLE,
+            format!(
+                "{program}: arguments and environment are {bytes} bytes, over the kernel's limit of {limit}"
+            ),
+        ),
+        NotStarted::Invalid(what) => Verdict::said(OURS, format!("{program}: {what}")),
+        NotStarted::Resources(errno) => Verdict::said(
+            OURS,
+            format!(
+                "{program}: the sandbox is out of resources: {}",
+                system(*errno)
+            ),
+        ),
+    }
+}
+
+/// The object that `--json` prints.
+pub(super) fn object(
+    outcome: &Outcome,
+    verdict: &Verdict,
+    collected: &Collected,
+    enforced: &Enforced,
+    duration: Duration,
+) -> Value {
+    let (signal, ended_by) = match outcome {
+        Outcome::Ended(Ended::Exited(exit)) => (
+            exit.signal,
+            Some(match exit.ended {
+                message::Ended::Itself => "itself",
+                message::Ended::Timeout => "timeout",
+                message::Ended::Output => "output",
+                message::Ended::Stopped => "stopped",
+                message::Ended::Memory => "memory",
+            }),
+        ),
+        Outcome::Overdue => (Some(KILL), Some("timeout")),
+        Outcome::Asked(asked) => (Some(asked.number()), Some("stopped")),
+        Outcome::Ended(Ended::NotStarted(_)) | Outcome::Unwritable | Outcome::Link(_) => {
+            (None, None)
+        }
+    };
+    json!({
+        "exit_code": verdict.code,
+        "signal": signal,
+        "timed_out": ended_by == Some("timeout"),
+        "ended_by": ended_by,
+        "duration_ms": u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+        "stdout": collected.stdout.text(),
+        "stdout_truncated": collected.stdout.truncated,
+        "stderr": collected.stderr.text(),
+        "stderr_truncated": collected.stderr.truncated,
+        "enforced": enforced_object(enforced),
+        "error": verdict.line,
+    })
+}
+
+/// The object where there was no run.
+pub(super) fn failed_object(code: u8, line: &str) -> Value {
+    json!({
+        "exit_code": code,
+        "signal": null,
+        "timed_out": false,
+        "ended_by": null,
+        "duration_ms": 0,
+        "stdout": "",
+        "stdout_truncated": false,
+        "stderr": "",
+        "stderr_truncated": false,
+        "enforced": {},
+        "error": line,
+    })
+}
+
+fn enforced_object(enforced: &Enforced) -> Value {
+    let entries = enforced.iter().map(|(ceiling, enforcement)| {
+        let value = match enforcement {
+            Enforcement::Enforced(by) => json!({"enforced": true, "by": by}),
+            Enforcement::Unenforced(why) => json!({"enforced": false, "why": why}),
+        };
+        (ceiling.name().to_owned(), value)
+    });
+    Value::Object(entries.collect::<Map<_, _>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::streams::Stream;
+    use sandboxd_server::backends::Ceiling;
+
+    fn named() -> Named {
+        Named {
+            program: "prog".to_owned(),
+            timeout: Some(Duration::from_secs(30)),
+        }
+    }
+
+    fn exit(code: u8, signal: Option<u8>, ended: message::Ended) -> Outcome {
+        Outcome::Ended(Ended::Exited(Exit {
+            code,
+            signal,
+            ended,
+            discarded_bytes: 0,
+        }))
+    }
+
+    #[test]
+    fn the_programs_own_code_passes_through() {
+        for code in [0, 1, 124, 125, 255] {
+            let outcome = exit(code, None, message::Ended::Itself);
+            assert_eq!(verdict(&outcome, &Ok(()), &named()), Verdict::silent(code));
+        }
+    }
+
+    #[test]
+    fn failures_to_start_answer_as_a_shell_does_and_name_what_is_wrong() {
+        for (why, code, part) in [
+            (NotStarted::NotFound, 127, "prog: not found"),
+            (NotStarted::NotExecutable(13), 126, "permission denied"),
+            (
+                NotStarted::Cwd(b"/gone".to_vec(), 2),
+                125,
+                "/gone: no such file or directory",
+            ),
+            (
+                NotStarted::TooLarge {
+                    bytes: 3_000_000,
+                    limit: 2_097_152,
+                },
+                126,
+                "3000000 bytes, over the kernel's limit of 2097152",
+            ),
+            (
+                NotStarted::Invalid("argument 2 has a NUL byte".to_owned()),
+                125,
+                "NUL",
+            ),
+            (NotStarted::Resources(11), 125, "out of resources"),
+        ] {
+            let told = verdict(&Outcome::Ended(Ended::NotStarted(why)), &Ok(()), &named());
+            assert_eq!(told.code, code);
+            let line = told.line.expect("says why");
+            assert!(line.contains(part), "{line}");
+        }
+    }
+
+    #[test]
+    fn ends_that_others_made_have_codes_of_their_own() {
+        let timed_out = exit(137, Some(9), message::Ended::Timeout);
+        assert_eq!(
+            verdict(&timed_out, &Ok(()), &named()),
+            Verdict::said(124, "prog timed out after 30s")
+        );
+        assert_eq!(verdict(&Outcome::Overdue, &Ok(()), &named()).code, 124);
+        let memory = exit(137, Some(9), message::Ended::Memory);
+        assert_eq!(verdict(&memory, &Ok(()), &named()).code, 137);
+        let asked = Outcome::Asked(Asked::Interrupt);
+        assert_eq!(verdict(&asked, &Ok(()), &named()), Verdict::silent(130));
+        let gone = Err(WriteFailure::ReaderGone(Stream::Stdout));
+        assert_eq!(
+            verdict(&Outcome::Unwritable, &gone, &named()),
+            Verdict::silent(141)
+        );
+        let lost = Outcome::Link(LinkError::Gone);
+        assert_eq!(verdict(&lost, &Ok(()), &named()).code, 125);
+    }
+
+    #[test]
+    fn the_object_says_everything() {
+        let mut enforced = Enforced::new();
+        enforced.insert(
+            Ceiling::Memory,
+            Enforcement::Enforced("cgroup v1".to_owned()),
+        );
+        enforced.insert(
+            Ceiling::Cpus,
+            Enforcement::Unenforced("no delegation".to_owned()),
+        );
+        let outcome = exit(143, Some(15), message::Ended::Timeout);
+        let told = verdict(&outcome, &Ok(()), &named());
+        let collected = Collected::default();
+        let object = object(
+            &outcome,
+            &told,
+            &collected,
+            &enforced,
+            Duration::from_millis(12),
+        );
+        assert_eq!(object["exit_code"], 124);
+        assert_eq!(object["signal"], 15);
+        assert_eq!(object["timed_out"], true);
+        assert_eq!(object["duration_ms"], 12);
+        assert_eq!(object["enforced"]["memory"]["enforced"], true);
+        assert_eq!(object["enforced"]["cpus"]["why"], "no delegation");
+        let failed = failed_object(125, "no");
+        let keys = |value: &Value| {
+            value
+                .as_object()
+                .map(|map| map.keys().cloned().collect::<Vec<_>>())
+        };
+        assert_eq!(keys(&failed), keys(&object), "one shape whatever happened");
+    }
+}
