@@ -1,0 +1,92 @@
+"""What the host's /proc, mounts and cgroups say about a daemon and what it started."""
+
+import dataclasses
+import pathlib
+import time
+from collections.abc import Callable
+
+PROC = pathlib.Path("/proc")
+
+
+@dataclasses.dataclass(frozen=True)
+class Process:
+    """A process, told from a later one with the same number by when it began."""
+
+    pid: int
+    began: str
+
+    def lives(self) -> bool:
+        status = stat(self.pid)
+        return status is not None and status[19] == self.began and status[0] not in ("Z", "X")
+
+
+def stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat from the state on."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()
+
+
+def descendants(pid: int) -> list[Process]:
+    """Every process below `pid`, itself left out."""
+    parents: dict[int, list[Process]] = {}
+    for entry in PROC.iterdir():
+        status = stat(int(entry.name)) if entry.name.isdigit() else None
+        if status is not None:
+            found = Process(int(entry.name), status[19])
+            parents.setdefault(int(status[1]), []).append(found)
+    below, open_pids = [], [pid]
+    while open_pids:
+        for found in parents.get(open_pids.pop(), []):
+            below.append(found)
+            open_pids.append(found.pid)
+    return below
+
+
+def pid_inside(process: Process) -> int | None:
+    """The number that a process has in its own pid namespace."""
+    try:
+        for line in (PROC / str(process.pid) / "status").read_text().splitlines():
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    except OSError:
+        pass
+    return None
+
+
+def guests(pid: int) -> list[Process]:
+    """The guests of a daemon: those below it that are number 1 in a pid namespace of their own."""
+    return [found for found in descendants(pid) if pid_inside(found) == 1]
+
+
+def mounts() -> set[str]:
+    """The places where something is mounted in our own mount namespace."""
+    lines = (PROC / "self/mountinfo").read_text().splitlines()
+    return {line.split()[4] for line in lines}
+
+
+def cgroups() -> set[str]:
+    """Every cgroup directory that can be seen."""
+    found = set()
+    for folder in pathlib.Path("/sys/fs/cgroup").rglob("cgroup.procs"):
+        found.add(str(folder.parent))
+    return found
+
+
+def memory_bytes(pid: int) -> int:
+    """Resident memory."""
+    for line in (PROC / str(pid) / "status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"process {pid} has no memory")
+
+
+def within(seconds: float, condition: Callable[[], bool], what: str) -> None:
+    """Waits until `condition` holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
