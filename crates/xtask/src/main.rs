@@ -4,10 +4,13 @@
 //! - `cargo xtask check`: the quick part of it, before a commit.
 //! - `cargo xtask bench`: what things cost, beside what they would cost at least.
 //!
-//! Rooms: [`steps`] is the list of what `test` does; [`report`] runs steps and counts; [`tools`] finds or installs.
+//! Rooms: [`steps`] is the list of what `test` does; [`report`] runs steps and counts; [`tools`] finds or installs;
+//! [`bench`] measures.
 
+mod bench;
 mod report;
 mod steps;
+mod sys;
 mod tools;
 
 use clap::{Parser, Subcommand};
@@ -29,6 +32,14 @@ enum Task {
     },
     /// Runs the quick steps only: format, lints, house rules, unit tests without a release build.
     Check,
+    /// Measures what things cost, beside what they would cost at least.
+    Bench {
+        /// One of floor, create, run, read, memory; none means all.
+        suite: Option<String>,
+        /// Also write the figures to this file.
+        #[arg(long, value_name = "FILE")]
+        json: Option<std::path::PathBuf>,
+    },
     /// Lists the steps of `test`, and what each is about.
     Steps,
 }
@@ -37,6 +48,7 @@ fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Test { steps } => steps::run(&steps),
         Task::Check => steps::run(&steps::quick()),
+        Task::Bench { suite, json } => bench::bench(suite.as_deref(), json),
         Task::Steps => steps::list(),
     }
 }

@@ -1,0 +1,98 @@
+//! The release binary as a service, for as long as a suite runs.
+
+use super::binary;
+use super::http::Connection;
+use anyhow::{Context, bail};
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const TOKEN: &str = "token-of-the-bench";
+const START_SECONDS_MAX: u64 = 30;
+const STOP_SECONDS_MAX: u64 = 30;
+
+/// A running daemon; dropping it ends it and removes its files.
+#[derive(Debug)]
+pub(crate) struct Service {
+    process: Child,
+    address: SocketAddr,
+    folder: PathBuf,
+}
+
+impl Service {
+    /// Starts it on a free loopback port, with workspaces kept on disk as in real use.
+    pub(crate) fn start() -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("sandboxd-bench-{}", std::process::id()));
+        fs::create_dir_all(folder.join("workspaces"))?;
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let log = fs::File::create(folder.join("log.txt"))?;
+        let process = Command::new(binary())
+            .args(["serve", "--listen", &address.to_string(), "--state-dir"])
+            .arg(folder.join("state"))
+            .env("SANDBOXD_TOKEN", TOKEN)
+            .env("SANDBOXD_WORKSPACE_ROOT", folder.join("workspaces"))
+            .env("SANDBOXD_MAX_SESSIONS", "1000")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| binary().display().to_string())?;
+        let mut service = Self {
+            process,
+            address,
+            folder,
+        };
+        service.wait_for_an_answer()?;
+        Ok(service)
+    }
+
+    fn wait_for_an_answer(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(START_SECONDS_MAX);
+        loop {
+            let answered = self
+                .connect()
+                .and_then(|mut c| c.must("GET", "/healthz", ""));
+            if answered.is_ok() {
+                return Ok(());
+            }
+            let ended = self.process.try_wait()?.is_some();
+            if ended || Instant::now() > deadline {
+                let log = fs::read_to_string(self.folder.join("log.txt")).unwrap_or_default();
+                bail!("the service does not start:\n{log}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// A connection with the service token.
+    pub(crate) fn connect(&self) -> anyhow::Result<Connection> {
+        Connection::open(self.address, TOKEN)
+    }
+
+    /// The daemon's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.pid())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+        {
+            // It may have ended by itself.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let deadline = Instant::now() + Duration::from_secs(STOP_SECONDS_MAX);
+        while Instant::now() < deadline && matches!(self.process.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // What is left after the deadline is not waited for; both fail harmlessly on what has ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
