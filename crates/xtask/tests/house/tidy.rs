@@ -1,10 +1,8 @@
-//! The house rules that can be read off the files: length, where `unsafe` stands, reasons, links, words. Each rule is a
-//! function from a file to what is wrong with it, so that it can be shown to fail on a bad snippet.
+//! The house rules that can be read off the files: length, where `unsafe` stands, reasons, words. Each rule is a
+//! function from a file to what is wrong with it, so that it can be shown to fail on a bad snippet. On documents:
+//! `documents.rs`.
 
-mod source;
-
-use source::{Source, code, column, mentions, root, sources};
-use std::path::Path;
+use crate::source::{Source, code, column, mentions, root, sources};
 
 const LINES_SOFT: usize = 400;
 const LINES_HARD: usize = 800;
@@ -362,124 +360,6 @@ fn names_say_what_is_inside() {
         1
     );
     assert!(empty_name(&snippet("crates/a/src/run.rs", "mod tests { }")).is_empty());
-}
-
-// ---- documents ----------------------------------------------------------------------------------------------------
-
-/// A document without its fenced code.
-fn prose(text: &str) -> String {
-    let mut fenced = false;
-    text.lines()
-        .map(|line| {
-            let fence = line.trim_start().starts_with("```");
-            fenced ^= fence;
-            if fence || fenced { "" } else { line }
-        })
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
-/// The anchors that a document's headings make.
-fn anchors(text: &str) -> Vec<String> {
-    let text = prose(text);
-    let headings = text.lines().filter(|line| line.starts_with('#'));
-    headings
-        .map(|line| {
-            let title = line.trim_start_matches('#').trim().to_lowercase();
-            let kept = title
-                .chars()
-                .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-            kept.map(|c| if c == ' ' { '-' } else { c }).collect()
-        })
-        .collect()
-}
-
-fn dead_links(file: &Source, root: &Path) -> Complaints {
-    let text = prose(&file.text);
-    let here = root.join(&file.path);
-    let folder = here.parent().expect("a document lies in a folder");
-    let mut complaints = Vec::new();
-    for (at, _) in text.match_indices("](") {
-        let target = text[at + 2..].split([')', ' ']).next().unwrap_or_default();
-        let line = text[..at].matches('\n').count() + 1;
-        if target.contains("://") || target.starts_with("mailto:") {
-            continue;
-        }
-        let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
-        let linked = if path.is_empty() {
-            here.clone()
-        } else {
-            folder.join(path)
-        };
-        if !linked.exists() {
-            complaints.push(format!("{}:{line}: dead link {target}", file.path));
-        } else if !anchor.is_empty() {
-            let linked = std::fs::read_to_string(&linked).unwrap_or_default();
-            if !anchors(&linked).iter().any(|known| known == anchor) {
-                complaints.push(format!("{}:{line}: no heading for {target}", file.path));
-            }
-        }
-    }
-    complaints.extend(dead_paths(&file.path, &text, root));
-    complaints
-}
-
-/// Paths of the project that a document names in backticks, and that are not there.
-fn dead_paths(document: &str, text: &str, root: &Path) -> Complaints {
-    let mut complaints = Vec::new();
-    for (n, line) in text.lines().enumerate() {
-        for name in line.split('`').skip(1).step_by(2) {
-            let ours = ["crates/", "docs/", "tests/", "fuzz/"]
-                .iter()
-                .any(|p| name.starts_with(p));
-            let pattern = name.contains(['*', '{', '<', '…', ' ', ':']) || name.contains("NNNN");
-            if ours && !pattern && !root.join(name).exists() {
-                complaints.push(format!("{document}:{}: `{name}` is not there", n + 1));
-            }
-        }
-    }
-    complaints
-}
-
-#[test]
-fn no_link_in_the_documents_is_dead() {
-    let root = root();
-    hold(|file| dead_links(file, &root), &[".md"]);
-}
-
-#[test]
-fn a_dead_link_is_refused() {
-    let root = root();
-    let complaints = |text: &str| dead_links(&snippet("README.md", text), &root).len();
-    assert_eq!(complaints("see [this](docs/nowhere.md)"), 1);
-    assert_eq!(
-        complaints("see [this](README.md#no-such-heading-at-all)"),
-        1
-    );
-    assert_eq!(complaints("see `crates/nowhere/src`"), 1);
-    assert_eq!(
-        complaints("see [that](README.md) and `crates/xtask/tests/tidy.rs`"),
-        0
-    );
-    assert_eq!(complaints("```\n[x](nowhere)\n```"), 0);
-    assert_eq!(anchors("## One: two, three\n"), ["one-two-three"]);
-}
-
-#[test]
-fn every_decision_is_in_the_index() {
-    let root = root();
-    let folder = root.join("docs/decisions");
-    let index = std::fs::read_to_string(folder.join("README.md")).expect("the index is there");
-    let records = sources(&folder, &[".md"]);
-    let missing: Vec<&str> = records
-        .iter()
-        .map(|record| record.path.as_str())
-        .filter(|path| *path != "README.md" && !index.contains(path))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "docs/decisions/README.md does not list {missing:?}"
-    );
 }
 
 // ---- parts of the rules -------------------------------------------------------------------------------------------
