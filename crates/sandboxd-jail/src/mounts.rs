@@ -1,0 +1,162 @@
+//! Mounts that are attached nowhere yet: made by descriptor, handed over by descriptor, so that no path of the daemon's
+//! own view ever changes.
+
+use crate::sys;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_fd, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+    open_tree,
+};
+use sandboxd_jail::plan::View;
+
+/// `MOUNT_ATTR_RDONLY`.
+pub(crate) const READ_ONLY: u64 = 0x1;
+/// `MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV`.
+pub(crate) const INERT: u64 = 0x2 | 0x4;
+/// `MOUNT_ATTR_NOEXEC`.
+pub(crate) const NOT_EXECUTABLE: u64 = 0x8;
+
+/// A detached copy of what is at a path or descriptor.
+pub(crate) fn copy(
+    base: impl AsFd,
+    path: &str,
+    recursive: bool,
+    attributes: u64,
+    owners: Option<BorrowedFd<'_>>,
+) -> Result<OwnedFd, Errno> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    if path.is_empty() {
+        flags |= OpenTreeFlags::AT_EMPTY_PATH;
+    }
+    if recursive {
+        flags |= OpenTreeFlags::AT_RECURSIVE;
+    }
+    let mount = open_tree(base, path, flags)?;
+    sys::mount_setattr(&mount, recursive, attributes, true, owners)?;
+    Ok(mount)
+}
+
+/// A host path, shown read-only. Where its file system cannot map owners it is shown with the owners it has: nothing in
+/// it can be changed either way.
+pub(crate) fn view(view: &View, owners: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
+    let attributes = READ_ONLY | INERT;
+    match copy(CWD, &view.from, view.directory, attributes, owners) {
+        Err(Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP) if owners.is_some() => {
+            copy(CWD, &view.from, view.directory, attributes, None)
+        }
+        other => other,
+    }
+}
+
+/// A new memory file system.
+pub(crate) fn memory(
+    bytes: u64,
+    inodes: u64,
+    mode: u32,
+    attributes: u64,
+) -> Result<OwnedFd, Errno> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "size", bytes.to_string())?;
+    fsconfig_set_string(&context, "nr_inodes", inodes.to_string())?;
+    fsconfig_set_string(&context, "mode", format!("{mode:o}"))?;
+    finish(&context, attributes)
+}
+
+/// A new file system of a kind without a device.
+pub(crate) fn kernel(
+    kind: &str,
+    options: &[(&str, &str)],
+    attributes: u64,
+) -> Result<OwnedFd, Errno> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (name, value) in options {
+        if value.is_empty() {
+            fsconfig_set_flag(&context, *name)?;
+        } else {
+            fsconfig_set_string(&context, *name, *value)?;
+        }
+    }
+    finish(&context, attributes)
+}
+
+fn finish(context: &OwnedFd, attributes: u64) -> Result<OwnedFd, Errno> {
+    fsconfig_create(context)?;
+    let attributes = u32::try_from(attributes).map_err(|_| Errno::INVAL)?;
+    fsmount(
+        context,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::from_bits_retain(attributes),
+    )
+}
+
+/// An overlay of a layer over an image. `volatile`, since syncing a whole disk at every stop serves nobody: a layer that
+/// is kept is synced once, when it is kept.
+pub(crate) fn overlay(
+    lower: &OwnedFd,
+    layer: BorrowedFd<'_>,
+    unprivileged: bool,
+) -> Result<OwnedFd, Errno> {
+    let upper = directory(layer, "upper")?;
+    let work = directory(layer, "work")?;
+    forget_volatile(&work);
+    match overlay_of(lower, &upper, &work, unprivileged, true) {
+        // Kernels before 6.13 take paths only.
+        Err(Errno::INVAL) => overlay_of(lower, &upper, &work, unprivileged, false),
+        other => other,
+    }
+}
+
+fn overlay_of(
+    lower: &OwnedFd,
+    upper: &OwnedFd,
+    work: &OwnedFd,
+    unprivileged: bool,
+    by_descriptor: bool,
+) -> Result<OwnedFd, Errno> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let layers = [("lowerdir+", lower), ("upperdir", upper), ("workdir", work)];
+    for (name, descriptor) in layers {
+        if by_descriptor {
+            fsconfig_set_fd(&context, name, descriptor)?;
+        } else {
+            let name = name.trim_end_matches('+');
+            let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+            fsconfig_set_string(&context, name, path)?;
+        }
+    }
+    fsconfig_set_flag(&context, "volatile")?;
+    if unprivileged {
+        fsconfig_set_flag(&context, "userxattr")?;
+    }
+    finish(&context, INERT)
+}
+
+/// A volatile overlay refuses a layer that was mounted before, since the host may have crashed in between. The daemon
+/// only sends layers here of which it knows that it did not.
+fn forget_volatile(work: &OwnedFd) {
+    let _ = rustix::fs::unlinkat(work, "work/incompat/volatile/dirty", AtFlags::empty());
+    let _ = rustix::fs::unlinkat(work, "work/incompat/volatile", AtFlags::REMOVEDIR);
+    let _ = rustix::fs::unlinkat(work, "work/incompat", AtFlags::REMOVEDIR);
+}
+
+/// A directory below another, never through a link.
+pub(crate) fn directory(base: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(
+        base,
+        path,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+/// Puts a detached mount in place.
+pub(crate) fn attach(mount: &OwnedFd, at: impl AsFd, path: &str) -> Result<(), Errno> {
+    let mut flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    if path.is_empty() {
+        flags |= MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    }
+    move_mount(mount, "", at, path, flags)
+}

@@ -1,0 +1,159 @@
+//! Runs the generated program in a small model of the kernel's machine and compares its verdicts with the list.
+
+use super::*;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Allow,
+    Errno(u32),
+    Kill,
+}
+
+fn run(program: &[Instruction], architecture: u32, number: u32, arguments: [u64; 6]) -> Verdict {
+    let mut data = Vec::new();
+    data.extend(number.to_le_bytes());
+    data.extend(architecture.to_le_bytes());
+    data.extend(0_u64.to_le_bytes());
+    for argument in arguments {
+        data.extend(argument.to_le_bytes());
+    }
+    let mut accumulator = 0_u32;
+    let mut at = 0;
+    loop {
+        let i = program[at];
+        let jump = |holds: bool| usize::from(if holds { i.jump_true } else { i.jump_false });
+        at += 1 + match i.code {
+            LOAD => {
+                let from = usize::try_from(i.operand).unwrap();
+                accumulator = u32::from_le_bytes(data[from..from + 4].try_into().unwrap());
+                0
+            }
+            JUMP => usize::try_from(i.operand).unwrap(),
+            JUMP_EQUAL => jump(accumulator == i.operand),
+            JUMP_AT_LEAST => jump(accumulator >= i.operand),
+            JUMP_SET => jump(accumulator & i.operand != 0),
+            RETURN => {
+                return match i.operand & 0xffff_0000 {
+                    RETURN_ALLOW => Verdict::Allow,
+                    RETURN_ERRNO => Verdict::Errno(i.operand & 0xffff),
+                    RETURN_KILL => Verdict::Kill,
+                    other => panic!("unknown return {other:x}"),
+                };
+            }
+            code => panic!("unknown instruction {code:x}"),
+        };
+    }
+}
+
+fn call(number: i64, arguments: [u64; 6]) -> Verdict {
+    run(
+        &program(false),
+        ARCHITECTURE,
+        u32::try_from(number).unwrap(),
+        arguments,
+    )
+}
+
+fn first(value: u64) -> [u64; 6] {
+    [value, 0, 0, 0, 0, 0]
+}
+
+#[test]
+fn every_number_has_the_verdict_of_the_list() {
+    let program = program(false);
+    let rules = list::rules();
+    for number in (0..700).chain([0x4000_0000, 0x4000_0001, u32::MAX]) {
+        let expected = match rules.iter().find(|rule| rule.0 == number) {
+            None => Verdict::Errno(u32::from(ENOSYS)),
+            Some((_, Action::Allow)) => Verdict::Allow,
+            Some((_, Action::Errno(errno))) => Verdict::Errno(u32::from(*errno)),
+            Some((_, Action::Check(_))) => continue,
+        };
+        let found = run(&program, ARCHITECTURE, number, [0; 6]);
+        assert_eq!(found, expected, "system call {number}");
+    }
+}
+
+#[test]
+fn no_call_is_listed_twice_and_every_group_has_a_reason() {
+    let mut numbers: Vec<u32> = list::rules().iter().map(|rule| rule.0).collect();
+    let all = numbers.len();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(all, numbers.len());
+    for group in list::GROUPS.iter().chain(list::ARCHITECTURE_GROUPS) {
+        assert!(group.reason.len() > 10, "{group:?}");
+    }
+}
+
+#[test]
+fn a_foreign_architecture_is_ended() {
+    assert_eq!(run(&program(false), 0x4000_0003, 1, [0; 6]), Verdict::Kill);
+}
+
+#[test]
+fn namespaces_cannot_be_made() {
+    for flag in [
+        0x0002_0000,
+        0x0200_0000,
+        0x0400_0000,
+        0x0800_0000,
+        0x1000_0000,
+        0x2000_0000,
+        0x4000_0000,
+    ] {
+        assert_eq!(call(libc::SYS_clone, first(flag | 17)), Verdict::Errno(1));
+    }
+    assert_eq!(call(libc::SYS_clone, first(17)), Verdict::Allow);
+    assert_eq!(call(libc::SYS_clone, first(0x003d_0f00)), Verdict::Allow);
+    assert_eq!(call(libc::SYS_clone3, [0; 6]), Verdict::Errno(38));
+    let with = program(true);
+    let clone3 = u32::try_from(libc::SYS_clone3).unwrap();
+    assert_eq!(run(&with, ARCHITECTURE, clone3, [0; 6]), Verdict::Allow);
+}
+
+#[test]
+fn sockets_are_of_the_families_that_have_a_use() {
+    for family in [1, 2, 10] {
+        assert_eq!(call(libc::SYS_socket, first(family)), Verdict::Allow);
+    }
+    assert_eq!(call(libc::SYS_socket, [16, 3, 0, 0, 0, 0]), Verdict::Allow);
+    for netlink in [9, 12, 15] {
+        assert_eq!(
+            call(libc::SYS_socket, [16, 3, netlink, 0, 0, 0]),
+            Verdict::Errno(97)
+        );
+    }
+    // Packet, algorithm, virtual machine, Bluetooth, CAN, key, and a family whose low half only looks like one.
+    for family in [17, 38, 40, 31, 29, 15] {
+        assert_eq!(call(libc::SYS_socket, first(family)), Verdict::Errno(97));
+    }
+}
+
+#[test]
+fn terminals_cannot_be_typed_into() {
+    let request = |value: u64| call(libc::SYS_ioctl, [0, value, 0, 0, 0, 0]);
+    assert_eq!(request(0x5412), Verdict::Errno(1));
+    // The kernel looks at 32 bits of the request only.
+    assert_eq!(request(0xffff_ffff_0000_5412), Verdict::Errno(1));
+    assert_eq!(request(0x541c), Verdict::Errno(1));
+    assert_eq!(request(0x5401), Verdict::Allow);
+}
+
+#[test]
+fn personalities_keep_address_space_protection() {
+    assert_eq!(
+        call(libc::SYS_personality, first(0xffff_ffff)),
+        Verdict::Allow
+    );
+    assert_eq!(call(libc::SYS_personality, first(0)), Verdict::Allow);
+    assert_eq!(
+        call(libc::SYS_personality, first(0x0040_0000)),
+        Verdict::Errno(1)
+    );
+}
+
+#[test]
+fn the_filter_stays_short() {
+    assert!(program(true).len() < 400, "{}", program(true).len());
+}

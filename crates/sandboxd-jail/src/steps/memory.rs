@@ -1,0 +1,31 @@
+//! Memory file systems of the sandbox's own: `/tmp`, `/dev/shm`, and the little of `/sys` that programs read.
+
+use crate::mounts;
+use crate::spawn::on;
+use crate::steps::entries;
+use crate::sys;
+use rustix::fd::OwnedFd;
+use sandboxd_jail::plan::MemoryMount;
+use sandboxd_jail::report::{Failure, Step};
+
+/// Mounts and fills them in their order.
+pub(crate) fn mount(top: &OwnedFd, mounts: &[MemoryMount]) -> Result<(), Failure> {
+    for wanted in mounts {
+        let fail = on(Step::MemoryMount, &wanted.at);
+        let attributes = mounts::INERT
+            | if wanted.executable {
+                0
+            } else {
+                mounts::NOT_EXECUTABLE
+            };
+        let mount =
+            mounts::memory(wanted.bytes, wanted.inodes, wanted.mode, attributes).map_err(&fail)?;
+        let target = entries::directory(top, &wanted.at, wanted.mode).map_err(&fail)?;
+        mounts::attach(&mount, target, "").map_err(&fail)?;
+        entries::make(&mount, &wanted.entries)?;
+        if wanted.read_only {
+            sys::mount_setattr(&mount, false, mounts::READ_ONLY, false, None).map_err(&fail)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! The namespaces that the child makes for itself, beside users, processes and mounts, with which it was born.
+
+use crate::spawn::{at, on};
+use crate::sys;
+use rustix::thread::UnshareFlags;
+use sandboxd_jail::report::{Failure, Step};
+
+/// Network, IPC and host name. They belong to the sandbox's user namespace.
+pub(crate) fn make() -> Result<(), Failure> {
+    sys::unshare(UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS)
+        .map_err(at(Step::Namespaces))
+}
+
+/// The host name inside.
+pub(crate) fn name(hostname: &str) -> Result<(), Failure> {
+    rustix::system::sethostname(hostname.as_bytes()).map_err(on(Step::Hostname, hostname))
+}

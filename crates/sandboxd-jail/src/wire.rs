@@ -1,0 +1,100 @@
+//! What the daemon and the launcher say to each other: one message per packet of a `SOCK_SEQPACKET` pair, descriptors
+//! beside it.
+//!
+//! The launcher believes the daemon. The daemon believes the launcher as far as it must: it holds no more than the
+//! daemon does.
+
+use crate::plan::Plan;
+use crate::report::Failure;
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of one message. A packet of this size fits the default socket buffer.
+pub const MESSAGE_BYTES_MAX: usize = 160 * 1024;
+/// Most descriptors beside one message.
+pub const DESCRIPTORS_MAX: usize = 24;
+
+/// What the daemon asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// What to clean up when the daemon is gone. The descriptor beside it is the instance's lock, which the launcher
+    /// keeps open: the instance lives as long as one of the two does.
+    Instance(Instance),
+    /// Make a sandbox.
+    Create(Box<Create>),
+}
+
+/// What belongs to one instance of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instance {
+    /// Cgroup directories that hold its sandboxes' cgroups, and nothing else.
+    pub cgroups: Vec<String>,
+    /// Its directory for what need not outlive it.
+    pub scratch: String,
+}
+
+/// A sandbox to make. Descriptors beside it, in this order: the guest's end of the link, the guest program, the write
+/// end of the report pipe; then where the plan says so the layer directory, the workspace, the cgroup2 directory, and
+/// the v1 `tasks` files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Create {
+    /// Comes back in the answer.
+    pub number: u64,
+    /// The walls.
+    pub plan: Plan,
+}
+
+/// What the launcher answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// The child was cloned and has all it needs; its pidfd is beside this. How it goes on is told by the report pipe.
+    Cloned {
+        /// The request's number.
+        number: u64,
+    },
+    /// There is no sandbox. Where a child was already cloned, its pidfd is beside this; it has been killed.
+    Failed {
+        /// The request's number.
+        number: u64,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// A message that cannot be sent or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// Too long.
+    #[error(
+        "the plan takes {bytes} bytes, and {MESSAGE_BYTES_MAX} are allowed (environment and image entries count)"
+    )]
+    TooLong {
+        /// Its size.
+        bytes: usize,
+    },
+    /// Not what was expected.
+    #[error("malformed message: {0}")]
+    Malformed(String),
+}
+
+/// A message as bytes.
+///
+/// # Errors
+///
+/// Where it is over [`MESSAGE_BYTES_MAX`].
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, WireError> {
+    let bytes =
+        postcard::to_stdvec(message).map_err(|error| WireError::Malformed(error.to_string()))?;
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        return Err(WireError::TooLong { bytes: bytes.len() });
+    }
+    Ok(bytes)
+}
+
+/// Bytes as a message.
+///
+/// # Errors
+///
+/// Where they are none.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, WireError> {
+    postcard::from_bytes(bytes).map_err(|error| WireError::Malformed(error.to_string()))
+}
