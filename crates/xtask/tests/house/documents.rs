@@ -128,6 +128,35 @@ fn every_decision_is_in_the_index() {
     );
 }
 
+/// The names that the daemon's list of settings gives.
+fn settings(source: &str) -> Vec<&str> {
+    let calls = source.split("setting(").skip(1);
+    calls
+        .filter_map(|call| call.trim_start().strip_prefix('"')?.split('"').next())
+        .collect()
+}
+
+/// The names in the first column of a document's tables.
+fn rows(document: &str) -> Vec<&str> {
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.filter_map(|row| row.split('`').next()).collect()
+}
+
+#[test]
+fn the_configuration_document_has_every_setting_and_no_other() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("it is there");
+    let source = read("crates/sandboxd-server/src/config/settings.rs");
+    let document = read("docs/configuration.md");
+    let (settings, rows) = (settings(&source), rows(&document));
+    assert!(settings.len() > 30, "the list was not found: {settings:?}");
+    let missing: Vec<_> = settings.iter().filter(|s| !rows.contains(s)).collect();
+    let invented: Vec<_> = rows.iter().filter(|r| !settings.contains(r)).collect();
+    assert!(
+        missing.is_empty() && invented.is_empty(),
+        "missing: {missing:?}, invented: {invented:?}"
+    );
+}
+
 fn snippet(path: &str, text: &str) -> Source {
     Source {
         path: path.to_owned(),
