@@ -31,7 +31,7 @@ pub struct Flags {
     pub backend: Option<String>,
     /// `--token-file`.
     pub token_file: Option<PathBuf>,
-    /// `--set NAME=VALUE`, for any setting by its name.
+    /// Any other setting, by its name; the flag has dashes instead of underscores.
     pub settings: Vec<(String, String)>,
 }
 
@@ -179,7 +179,7 @@ fn flag_layer(flags: &Flags) -> Result<Layer, ConfigError> {
         }
     }
     for (name, text) in &flags.settings {
-        let origin = Origin::Flag(format!("set {name}"));
+        let origin = Origin::Flag(name.replace('_', "-"));
         if !SETTINGS.iter().any(|setting| setting.name == name) {
             let problem = "there is no such setting".to_owned();
             return Err(ConfigError::Refused { origin, problem });

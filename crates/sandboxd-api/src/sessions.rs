@@ -1,0 +1,142 @@
+//! Opening, listing and watching sessions.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Body of `POST /sessions`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CreateSession {
+    /// The session's id, chosen by the client; one is made where absent. It decides who shares files: whoever opens the
+    /// same id finds the same workspace.
+    #[serde(default)]
+    pub session_id: Option<String>,
+    /// Alias of a runtime; absent or empty means the default one.
+    #[serde(default)]
+    pub runtime: Option<String>,
+    /// A label that sessions are counted under. It grants nothing.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// Take the session of this id if it is open, instead of refusing.
+    #[serde(default)]
+    pub reuse: bool,
+    /// As `reuse`, and refuse where neither a session nor a stored workspace of this id exists.
+    #[serde(default)]
+    pub attach: bool,
+}
+
+/// Answer of `POST /sessions`.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionCreated {
+    /// The session.
+    pub session: SessionInfo,
+    /// The session's own token: it works on this session's routes only, and on all of them.
+    pub token: String,
+}
+
+impl std::fmt::Debug for SessionCreated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionCreated")
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is shown of a session. Times are seconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// Its id.
+    pub session_id: String,
+    /// Alias of its runtime.
+    pub runtime: String,
+    /// Its label.
+    pub tenant: Option<String>,
+    /// Whether its sandbox runs, or sleeps and can wake.
+    pub alive: bool,
+    /// Whether it has a sandbox now.
+    pub state: SessionState,
+    /// When it was opened.
+    pub created_at: f64,
+    /// When it was last used; for a sleeping session, when it fell asleep or was last read.
+    pub last_activity: f64,
+    /// Seconds since then.
+    pub idle_seconds: f64,
+    /// A usage sample, where one was asked for and could be taken.
+    pub usage: Option<SessionUsage>,
+    /// What is really in place for its sandbox, by ceiling; empty while it has none.
+    #[serde(default)]
+    pub enforced: BTreeMap<String, Enforcement>,
+}
+
+/// Whether a session has a sandbox now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionState {
+    /// It has one.
+    Running,
+    /// It sleeps; its next use wakes it.
+    Hibernated,
+}
+
+/// Whether one ceiling is really in place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enforcement {
+    /// In place or not.
+    pub enforced: bool,
+    /// By what mechanism, or why not.
+    pub reason: String,
+}
+
+/// A usage sample, at most five seconds old.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct SessionUsage {
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Its ceiling.
+    pub memory_limit_bytes: Option<u64>,
+    /// Per cent of one CPU since the sample before; absent for a first sample.
+    pub cpu_percent: Option<f64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+}
+
+/// Answer of `GET /sessions`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionList {
+    /// The sessions in order of creation.
+    pub sessions: Vec<SessionInfo>,
+    /// Most sessions with a sandbox at once.
+    pub limit: Option<u64>,
+    /// Most open sessions.
+    pub open_limit: Option<u64>,
+    /// Most open sessions of one tenant.
+    pub tenant_limit: Option<u64>,
+}
+
+/// Answer of `GET /sessions/{session_id}/events`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionEvents {
+    /// The kept events with a number above the one asked for.
+    pub events: Vec<SessionEvent>,
+    /// The highest number ever given; 0 for none.
+    pub latest_seq: u64,
+}
+
+/// One thing that a session did. Never file contents, never output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionEvent {
+    /// Its number, from 1, never used twice.
+    pub seq: u64,
+    /// When.
+    pub at: f64,
+    /// What (`run`, `exec`, `read`, …).
+    pub op: String,
+    /// On what, cut to 200 characters.
+    pub target: String,
+    /// Whether it went well.
+    pub ok: bool,
+    /// A few words more.
+    #[serde(default)]
+    pub detail: String,
+    /// How long it took, in milliseconds with one decimal.
+    pub duration_ms: f64,
+}

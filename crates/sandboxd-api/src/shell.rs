@@ -1,0 +1,164 @@
+//! The older routes: a shell's view of a sandbox. What fails answers 200 with a value that says so.
+
+use serde::{Deserialize, Serialize};
+
+/// Body of `POST /sessions/{session_id}/exec`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ExecRequest {
+    /// Run by `sh -c` in the work directory.
+    pub command: String,
+    /// Seconds after which it is ended; clamped to the service's `execute_timeout`, which is also the default.
+    #[serde(default)]
+    pub timeout_seconds: Option<i64>,
+}
+
+/// Answer of `POST /sessions/{session_id}/exec`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecResponse {
+    /// Both streams in the order in which they came, at most 100 000 bytes.
+    pub output: String,
+    /// Its exit code; 124 for the deadline.
+    pub exit_code: Option<u8>,
+    /// Whether output was thrown away.
+    pub truncated: bool,
+}
+
+/// Body of `POST /sessions/{session_id}/read` and `POST /workspaces/{session_id}/read`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadRequest {
+    /// Which file; a relative one starts at the work directory.
+    pub path: String,
+    /// Lines to skip.
+    #[serde(default)]
+    pub offset: u64,
+    /// Most lines to give, at least one.
+    #[serde(default = "default_limit")]
+    pub limit: u64,
+}
+
+const fn default_limit() -> u64 {
+    ReadRequest::LIMIT
+}
+
+impl ReadRequest {
+    /// Lines that are given where a request does not say.
+    pub const LIMIT: u64 = 2000;
+}
+
+/// Answer of the two `read` routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadResponse {
+    /// The lines, or words about why there are none.
+    pub content: String,
+}
+
+/// Answer of `POST /sessions/{session_id}/read_bytes` and `POST /workspaces/{session_id}/read_bytes`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadBytesResponse {
+    /// Standard base64 without line breaks.
+    pub content_b64: String,
+}
+
+/// Body of `POST /sessions/{session_id}/write`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WriteRequest {
+    /// Which file; parents are made.
+    pub path: String,
+    /// Its whole content: standard base64, padded, without line breaks.
+    pub content_b64: String,
+}
+
+/// Answer of `POST /sessions/{session_id}/write`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteResponse {
+    /// The absolute path that was written.
+    pub path: Option<String>,
+    /// Why nothing was.
+    pub error: Option<String>,
+}
+
+/// Body of `POST /sessions/{session_id}/edit`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EditRequest {
+    /// Which file.
+    pub path: String,
+    /// What to look for, literally.
+    pub old_string: String,
+    /// What to put there.
+    pub new_string: String,
+    /// Whether to replace every occurrence; otherwise there has to be exactly one.
+    #[serde(default)]
+    pub replace_all: bool,
+}
+
+/// Answer of `POST /sessions/{session_id}/edit`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EditResponse {
+    /// The absolute path that was changed.
+    pub path: Option<String>,
+    /// Why nothing was.
+    pub error: Option<String>,
+    /// How many occurrences were replaced.
+    pub occurrences: Option<u64>,
+}
+
+/// Answer of `POST /sessions/{session_id}/exists`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExistsResponse {
+    /// Whether it is a regular file, links followed.
+    pub exists: bool,
+}
+
+/// Body of `POST /sessions/{session_id}/glob`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GlobRequest {
+    /// `*` and `?` as in a shell; matched below any directory.
+    pub pattern: String,
+    /// Where to look; `/`, `.` and an empty text mean the work directory.
+    #[serde(default = "default_root")]
+    pub path: String,
+}
+
+fn default_root() -> String {
+    "/".to_owned()
+}
+
+/// Body of `POST /sessions/{session_id}/grep`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrepRequest {
+    /// A basic regular expression.
+    pub pattern: String,
+    /// Where to look; the work directory where absent.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// Which files, by name.
+    #[serde(default)]
+    pub glob: Option<String>,
+    /// Whether hidden files and directories are passed over.
+    #[serde(default = "default_true")]
+    pub ignore_hidden: bool,
+}
+
+const fn default_true() -> bool {
+    true
+}
+
+/// Answer of `POST /sessions/{session_id}/grep`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrepResponse {
+    /// The lines that match.
+    pub matches: Vec<GrepMatch>,
+    /// Why the search itself failed; then there are no matches.
+    pub error: Option<String>,
+}
+
+/// One line that matches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrepMatch {
+    /// Which file.
+    pub path: String,
+    /// Which line, from 1.
+    pub line_number: u64,
+    /// The line.
+    pub line: String,
+}
