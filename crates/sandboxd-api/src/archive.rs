@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of `POST /workspaces/{session_id}/tree`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TreeRequest {
     /// Where to start.
     #[serde(default = "default_path")]
@@ -37,6 +38,7 @@ const fn default_entries() -> u64 {
 
 /// Answer of `POST /workspaces/{session_id}/tree`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WorkspaceTree {
     /// Breadth first; a directory's entries come before its children's.
     pub entries: Vec<FileEntry>,
@@ -46,6 +48,7 @@ pub struct WorkspaceTree {
 
 /// Body of `POST /workspaces/trees`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TreesRequest {
     /// Whose workspaces: 1 to 100 ids.
     pub sessions: Vec<String>,
@@ -61,6 +64,7 @@ impl TreesRequest {
 
 /// Answer of `POST /workspaces/trees`: one per id asked for, in that order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WorkspaceTrees {
     /// The trees.
     pub results: Vec<TreeResult>,
@@ -68,6 +72,7 @@ pub struct WorkspaceTrees {
 
 /// One workspace's tree, or why there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TreeResult {
     /// Whose.
     pub session_id: String,

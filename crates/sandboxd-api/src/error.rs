@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of every refusal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ErrorBody {
     /// What was wrong.
     pub detail: Detail,
@@ -12,6 +13,7 @@ pub struct ErrorBody {
 /// What was wrong, in one of three forms.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Detail {
     /// In words.
     Text(String),
@@ -23,6 +25,7 @@ pub enum Detail {
 
 /// Why a native file operation failed (status 400 or 404).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileErrorDetail {
     /// Which of the known failures.
     pub error: FileErrorName,
@@ -32,6 +35,7 @@ pub struct FileErrorDetail {
 
 /// The failures that clients know, by the names under which they raise them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum FileErrorName {
     /// Nothing there.
     FileNotFoundError,
@@ -47,6 +51,7 @@ pub enum FileErrorName {
 
 /// One field that does not fit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FieldError {
     /// What kind of misfit.
     #[serde(rename = "type")]
@@ -65,6 +70,7 @@ pub struct FieldError {
 /// One step of a place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Loc {
     /// A field.
     Name(String),

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of `POST /sessions/{session_id}/files/{read,stat,list,realpath,mkdir,remove}`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PathRequest {
     /// Absolute, below the work directory.
     pub path: String,
@@ -11,6 +12,7 @@ pub struct PathRequest {
 
 /// Query of `POST /sessions/{session_id}/files/write`; the body is the content.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WriteQuery {
     /// Absolute, below the work directory.
     pub path: String,
@@ -18,6 +20,7 @@ pub struct WriteQuery {
 
 /// What is known of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileEntry {
     /// Its last component.
     pub name: String,
@@ -33,6 +36,7 @@ pub struct FileEntry {
 
 /// Answer of `POST /sessions/{session_id}/files/realpath`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RealPath {
     /// Absolute and normalised.
     pub path: String,

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 /// Answer of `GET /policy` and `PUT /policy`. Sizes are as configured; a missing ceiling is `null`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "every field is the setting of the same name")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ServicePolicy {
     /// The allowlist, by alias.
     pub runtimes: Vec<RuntimePolicy>,
@@ -48,6 +49,7 @@ pub struct ServicePolicy {
 /// One runtime with the ceilings in force for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "every field is the setting of the same name")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RuntimePolicy {
     pub alias: String,
     /// The image, or what a recipe amounts to.
@@ -69,6 +71,7 @@ pub struct RuntimePolicy {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "every field is the setting of the same name")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PolicyUpdate {
     #[serde(with = "twice", skip_serializing_if = "Option::is_none")]
     pub default_runtime: Option<Option<String>>,
@@ -111,6 +114,7 @@ pub struct PolicyUpdate {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "every field is the setting of the same name")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RuntimeUpdate {
     #[serde(with = "twice", skip_serializing_if = "Option::is_none")]
     pub mem_limit: Option<Option<String>>,

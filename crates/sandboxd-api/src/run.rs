@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// Body of `POST /sessions/{session_id}/run`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunRequest {
     /// Program and arguments, literally; at least one item.
     pub argv: Vec<String>,
@@ -22,6 +23,7 @@ pub struct RunRequest {
 /// Answer of `POST /sessions/{session_id}/run`, in exactly three shapes: finished (`exit_code` set), timed out, or over
 /// the output limit (then each stream's first 65 536 bytes). Bytes that are no UTF-8 come as U+FFFD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunResponse {
     /// Standard output.
     pub stdout: String,

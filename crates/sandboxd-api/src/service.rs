@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Answer of `GET /healthz`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ServiceHealth {
     /// `ok`.
     pub status: String,
@@ -21,6 +22,7 @@ pub struct ServiceHealth {
 
 /// Answer of `GET /`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ServiceIndex {
     /// `sandboxd`.
     pub service: String,

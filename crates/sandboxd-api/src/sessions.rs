@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// Body of `POST /sessions`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CreateSession {
     /// The session's id, chosen by the client; one is made where absent. It decides who shares files: whoever opens the
     /// same id finds the same workspace.
@@ -26,6 +27,7 @@ pub struct CreateSession {
 
 /// Answer of `POST /sessions`.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionCreated {
     /// The session.
     pub session: SessionInfo,
@@ -43,6 +45,7 @@ impl std::fmt::Debug for SessionCreated {
 
 /// What is shown of a session. Times are seconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionInfo {
     /// Its id.
     pub session_id: String,
@@ -70,6 +73,7 @@ pub struct SessionInfo {
 /// Whether a session has a sandbox now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum SessionState {
     /// It has one.
     Running,
@@ -79,6 +83,7 @@ pub enum SessionState {
 
 /// Whether one ceiling is really in place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Enforcement {
     /// In place or not.
     pub enforced: bool,
@@ -88,6 +93,7 @@ pub struct Enforcement {
 
 /// A usage sample, at most five seconds old.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionUsage {
     /// Bytes of memory.
     pub memory_bytes: Option<u64>,
@@ -101,6 +107,7 @@ pub struct SessionUsage {
 
 /// Answer of `GET /sessions`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionList {
     /// The sessions in order of creation.
     pub sessions: Vec<SessionInfo>,
@@ -114,6 +121,7 @@ pub struct SessionList {
 
 /// Answer of `GET /sessions/{session_id}/events`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionEvents {
     /// The kept events with a number above the one asked for.
     pub events: Vec<SessionEvent>,
@@ -123,6 +131,7 @@ pub struct SessionEvents {
 
 /// One thing that a session did. Never file contents, never output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionEvent {
     /// Its number, from 1, never used twice.
     pub seq: u64,

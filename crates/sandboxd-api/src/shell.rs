@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of `POST /sessions/{session_id}/exec`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExecRequest {
     /// Run by `sh -c` in the work directory.
     pub command: String,
@@ -14,6 +15,7 @@ pub struct ExecRequest {
 
 /// Answer of `POST /sessions/{session_id}/exec`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExecResponse {
     /// Both streams in the order in which they came, at most 100 000 bytes.
     pub output: String,
@@ -25,6 +27,7 @@ pub struct ExecResponse {
 
 /// Body of `POST /sessions/{session_id}/read` and `POST /workspaces/{session_id}/read`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReadRequest {
     /// Which file; a relative one starts at the work directory.
     pub path: String,
@@ -47,6 +50,7 @@ impl ReadRequest {
 
 /// Answer of the two `read` routes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReadResponse {
     /// The lines, or words about why there are none.
     pub content: String,
@@ -54,6 +58,7 @@ pub struct ReadResponse {
 
 /// Answer of `POST /sessions/{session_id}/read_bytes` and `POST /workspaces/{session_id}/read_bytes`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReadBytesResponse {
     /// Standard base64 without line breaks.
     pub content_b64: String,
@@ -61,6 +66,7 @@ pub struct ReadBytesResponse {
 
 /// Body of `POST /sessions/{session_id}/write`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WriteRequest {
     /// Which file; parents are made.
     pub path: String,
@@ -70,6 +76,7 @@ pub struct WriteRequest {
 
 /// Answer of `POST /sessions/{session_id}/write`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WriteResponse {
     /// The absolute path that was written.
     pub path: Option<String>,
@@ -79,6 +86,7 @@ pub struct WriteResponse {
 
 /// Body of `POST /sessions/{session_id}/edit`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EditRequest {
     /// Which file.
     pub path: String,
@@ -93,6 +101,7 @@ pub struct EditRequest {
 
 /// Answer of `POST /sessions/{session_id}/edit`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EditResponse {
     /// The absolute path that was changed.
     pub path: Option<String>,
@@ -104,6 +113,7 @@ pub struct EditResponse {
 
 /// Answer of `POST /sessions/{session_id}/exists`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExistsResponse {
     /// Whether it is a regular file, links followed.
     pub exists: bool,
@@ -111,6 +121,7 @@ pub struct ExistsResponse {
 
 /// Body of `POST /sessions/{session_id}/glob`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GlobRequest {
     /// `*` and `?` as in a shell; matched below any directory.
     pub pattern: String,
@@ -125,6 +136,7 @@ fn default_root() -> String {
 
 /// Body of `POST /sessions/{session_id}/grep`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GrepRequest {
     /// A basic regular expression.
     pub pattern: String,
@@ -145,6 +157,7 @@ const fn default_true() -> bool {
 
 /// Answer of `POST /sessions/{session_id}/grep`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GrepResponse {
     /// The lines that match.
     pub matches: Vec<GrepMatch>,
@@ -154,6 +167,7 @@ pub struct GrepResponse {
 
 /// One line that matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GrepMatch {
     /// Which file.
     pub path: String,

@@ -5,7 +5,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each crate of ours, and those of ours that it may know. Leaves know none.
-const CRATES: [(&str, &[&str]); 8] = [
+const CRATES: [(&str, &[&str]); 9] = [
     ("sandboxd-api", &[]),
     ("sandboxd-protocol", &[]),
     ("sandboxd-jail", &[]),
@@ -20,9 +20,15 @@ const CRATES: [(&str, &[&str]); 8] = [
             "sandboxd-files",
         ],
     ),
+    ("sandboxd-client", &["sandboxd-api"]),
     (
         "sandboxd",
-        &["sandboxd-server", "sandboxd-protocol", "sandboxd-api"],
+        &[
+            "sandboxd-server",
+            "sandboxd-protocol",
+            "sandboxd-client",
+            "sandboxd-api",
+        ],
     ),
     ("xtask", &[]),
 ];
