@@ -15,7 +15,7 @@ struct Step {
 }
 
 /// The order: what fails soonest first, and the release build before those who use it.
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step {
         name: "tools",
         about: "what the tests need from the system",
@@ -75,6 +75,12 @@ const STEPS: [Step; 11] = [
         about: "the Python clients, against the release build",
         quick: false,
         work: python,
+    },
+    Step {
+        name: "peer",
+        about: "the Python service's own tests, against the release build",
+        quick: false,
+        work: peer,
     },
     Step {
         name: "fuzz",
@@ -249,6 +255,27 @@ fn python() -> anyhow::Result<Outcome> {
     if !failed.is_empty() {
         bail!("{}", failed.join("; "));
     }
+    Ok(Outcome::Passed)
+}
+
+fn peer() -> anyhow::Result<Outcome> {
+    if !is_root() {
+        let why = "they need root filesystems, which only root can make";
+        return Ok(Outcome::Skipped(why.to_owned()));
+    }
+    let binary = target().join("release/sandboxd");
+    if !binary.is_file() {
+        release()?;
+    }
+    let mut command = Command::new("python3");
+    command
+        .arg(root().join("tests/peer/run.py"))
+        .arg("--binary")
+        .arg(&binary)
+        .arg("--cache")
+        .arg(root().join(".cache/peer"))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    report::run(&mut command)?;
     Ok(Outcome::Passed)
 }
 

@@ -1,0 +1,164 @@
+"""Compares what the binary answers with what the Python service answered, and holds the list of accepted differences.
+
+Every difference is listed in `differences.toml` by label, with the fields that differ and the reason. An unlisted one fails,
+and so does a listed one that is no longer there.
+"""
+
+import dataclasses
+import json
+import pathlib
+import tomllib
+from collections.abc import Iterator
+
+from . import door, era_a, era_b
+from .probe import LONGEST_BODY, Probe
+
+HERE = pathlib.Path(__file__).parent
+COMPARED = ("status", "error", "type", "allow", "location")
+SHOWN = 160
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """One field of one answer."""
+
+    label: str
+    field: str
+    theirs: object
+    ours: object
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.field}: {short(self.theirs)} became {short(self.ours)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Accepted:
+    """One entry of the list."""
+
+    labels: tuple[str, ...]
+    fields: tuple[str, ...]
+    status: int | None
+    reason: str
+
+    def covers(self, difference: Difference) -> bool:
+        if difference.label not in self.labels:
+            return False
+        if difference.field == "status":
+            return "status" in self.fields and difference.ours == self.status
+        return any(within(difference.field, field) for field in self.fields)
+
+
+def short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+
+
+def within(field: str, outer: str) -> bool:
+    return field == outer or (field.startswith(outer) and field[len(outer)] in ".[")
+
+
+def ask(era: str, url: str, token: str) -> list[dict]:
+    probe = Probe(url, token)
+    door.ask(probe, era)
+    (era_a if era == "a" else era_b).ask(probe)
+    return probe.records
+
+
+def recorded(era: str) -> list[dict]:
+    with (HERE / f"era-{era}.jsonl").open() as lines:
+        return [json.loads(line) for line in lines]
+
+
+def accepted(era: str) -> list[Accepted]:
+    found = []
+    for entry in tomllib.loads((HERE / "differences.toml").read_text()).get("difference", []):
+        unknown = entry.keys() - {"labels", "fields", "status", "reason", "era"}
+        if unknown or not entry.get("reason") or not entry.get("fields"):
+            raise SystemExit(f"differences.toml: {sorted(unknown)}: an entry has labels, fields, a reason, maybe era, status")
+        if ("status" in entry["fields"]) != ("status" in entry):
+            raise SystemExit(f"differences.toml: {entry['labels']}: a status that differs is named: status = …")
+        if entry.get("era", era) == era:
+            row = Accepted(tuple(entry["labels"]), tuple(entry["fields"]), entry.get("status"), entry["reason"])
+            found.append(row)
+    return found
+
+
+def parsed(text: str | None) -> object:
+    """The body as JSON where it is; one that was cut is parsed up to its last whole element."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    if len(text) == LONGEST_BODY and text[:1] in "{[":
+        whole = text.rpartition("},{")[0]
+        for end in ("}]}", "}]"):
+            try:
+                return json.loads(whole + end)
+            except ValueError:
+                continue
+    return text
+
+
+def fields(label: str, theirs: object, ours: object, name: str, cut: bool) -> Iterator[Difference]:
+    """Where two bodies differ, by path. Of lists that were cut only the common beginning is looked at."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for key in [*theirs, *(key for key in ours if key not in theirs)]:
+            if key in theirs and key in ours:
+                yield from fields(label, theirs[key], ours[key], f"{name}.{key}", cut)
+            else:
+                yield Difference(label, f"{name}.{key}", theirs.get(key, "(absent)"), ours.get(key, "(absent)"))
+    elif isinstance(theirs, list) and isinstance(ours, list) and (cut or len(theirs) == len(ours)):
+        for at, (one, other) in enumerate(zip(theirs, ours, strict=False)):
+            yield from fields(label, one, other, f"{name}[{at}]", cut)
+    elif theirs != ours:
+        yield Difference(label, name, theirs, ours)
+
+
+def differences(theirs: list[dict], ours: list[dict]) -> Iterator[Difference]:
+    if [record["label"] for record in theirs] != [record["label"] for record in ours]:
+        raise RuntimeError("the requests are not the recorded ones")
+    for one, other in zip(theirs, ours, strict=True):
+        label = one["label"]
+        for field in COMPARED:
+            if one.get(field) != other.get(field):
+                yield Difference(label, field, one.get(field), other.get(field))
+        if one.get("body") is None:
+            continue  # the recording holds no body: it was the Python framework's own page
+        cut = one.get("length") is not None and other.get("length") is not None
+        unlike = list(fields(label, parsed(one["body"]), parsed(other.get("body")), "body", cut))
+        yield from unlike
+        if not unlike and one.get("length") != other.get("length"):
+            yield Difference(label, "length", one.get("length"), other.get("length"))
+
+
+def judge(found: list[Difference], listed: list[Accepted], labels: set[str]) -> list[str]:
+    """What is wrong: differences that nobody listed, and listed ones that are not there."""
+    complaints = [str(one) for one in found if not any(entry.covers(one) for entry in listed)]
+    for entry in listed:
+        for label in entry.labels:
+            if label not in labels:
+                continue
+            for field in entry.fields:
+                if not any(one.label == label and within(one.field, field) for one in found):
+                    complaints.append(f"{label}: {field}: listed as different, and is not")
+    return complaints
+
+
+def run(era: str, url: str, token: str, folder: pathlib.Path) -> tuple[int, list[str]]:
+    """How many answers are as recorded or as listed, and what is wrong with the others."""
+    theirs, ours = recorded(era), ask(era, url, token)
+    with (folder / "answers.jsonl").open("w") as out:
+        out.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in ours)
+    labels = {record["label"] for record in theirs}
+    known = labels | {record["label"] for record in recorded("b" if era == "a" else "a")}
+    listed = accepted(era)
+    found = list(differences(theirs, ours))
+    complaints = judge(found, listed, labels)
+    complaints += [f"{name}: listed, and no request" for row in listed for name in row.labels if name not in known]
+    (folder / "differences.txt").write_text("".join(f"{one}\n" for one in found))
+    wrong = {complaint.split(": ", 1)[0] for complaint in complaints}
+    same = len(labels - {one.label for one in found})
+    print(f"{len(theirs)} answers: {same} as recorded, {len(labels) - same} different", flush=True)
+    return sum(label not in wrong for label in labels), complaints
