@@ -5,6 +5,9 @@ use std::ffi::OsString;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+/// How long one command may take. The whole of `cargo xtask test` takes less from a clean clone on two cores.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(40 * 60);
+
 /// How a step came out, when it did not fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -90,10 +93,25 @@ pub(crate) fn say(line: &str) {
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let shown = shown(command);
     say(&format!("$ {shown}"));
-    let status = command
+    let mut child = command
         .stdin(Stdio::null())
-        .status()
+        .spawn()
         .with_context(|| format!("`{shown}` does not start"))?;
+    let deadline = Instant::now() + COMMAND_TIME_MAX;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            bail!(
+                "`{shown}` did not end within {} s",
+                COMMAND_TIME_MAX.as_secs()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
     if !status.success() {
         bail!("`{shown}` ended with {status}");
     }

@@ -3,7 +3,7 @@
 use crate::report::{self, Outcome, Report, say};
 use crate::tools::{self, cargo, cargo_tool, is_root, root, target};
 use anyhow::{Context, bail};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 /// One step.
 struct Step {
@@ -290,65 +290,74 @@ const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sani
 fn fuzz() -> anyhow::Result<Outcome> {
     let folder = root().join("fuzz");
     let mut targets = Vec::new();
-    if let Ok(entries) = std::fs::read_dir(folder.join("fuzz_targets")) {
-        for entry in entries {
-            let path = entry?.path();
-            if path.extension().is_some_and(|ending| ending == "rs") {
-                targets.extend(
-                    path.file_stem()
-                        .map(|stem| stem.to_string_lossy().into_owned()),
-                );
-            }
+    for entry in std::fs::read_dir(folder.join("fuzz_targets")).context("fuzz/fuzz_targets")? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "rs") {
+            targets.extend(
+                path.file_stem()
+                    .map(|stem| stem.to_string_lossy().into_owned()),
+            );
         }
-    }
-    if targets.is_empty() {
-        return Ok(Outcome::Skipped("there is no fuzz target".to_owned()));
     }
     targets.sort();
     let host = host_triple()?;
-    let built = target().join("fuzz");
-    let mut failed = Vec::new();
-    for name in targets {
-        let mut build = cargo(&[
-            "build",
-            "--locked",
-            "--release",
-            "--bin",
-            &name,
-            "--target",
-            &host,
-        ]);
-        build
-            .current_dir(&folder)
-            .env("RUSTFLAGS", FUZZ_FLAGS)
-            .env("CARGO_TARGET_DIR", &built);
-        let outcome = report::run(&mut build).and_then(|()| {
-            let corpus = built.join("corpus").join(&name);
-            std::fs::create_dir_all(&corpus)?;
-            let mut fuzz = Command::new(built.join(&host).join("release").join(&name));
-            fuzz.arg(format!("-max_total_time={FUZZ_SECONDS}"))
-                .args(["-timeout=10", "-verbosity=0"]);
-            fuzz.args([
-                "-print_final_stats=1",
-                "-rss_limit_mb=1024",
-                "-malloc_limit_mb=256",
-            ]);
-            fuzz.arg(format!("-artifact_prefix={}/", built.display()))
-                .arg(&corpus);
-            let seeds = folder.join("seeds").join(&name);
-            if seeds.is_dir() {
-                fuzz.arg(seeds);
-            }
-            report::run(&mut fuzz)
-        });
-        if let Err(error) = outcome {
-            failed.push(format!("{name}: {error:#}"));
-        }
-    }
+    let failed: Vec<String> = targets
+        .iter()
+        .filter_map(|name| {
+            fuzz_one(name, &host)
+                .err()
+                .map(|error| format!("{name}: {error:#}"))
+        })
+        .collect();
     if !failed.is_empty() {
         bail!("{}", failed.join("; "));
     }
     Ok(Outcome::Passed)
+}
+
+/// Builds one target and feeds it, from the corpus that earlier runs found.
+fn fuzz_one(name: &str, host: &str) -> anyhow::Result<()> {
+    let built = target().join("fuzz");
+    let mut build = cargo(&[
+        "build",
+        "--locked",
+        "--release",
+        "--bin",
+        name,
+        "--target",
+        host,
+    ]);
+    build.current_dir(root().join("fuzz"));
+    report::run(
+        build
+            .env("RUSTFLAGS", FUZZ_FLAGS)
+            .env("CARGO_TARGET_DIR", &built),
+    )?;
+    let corpus = built.join("corpus").join(name);
+    std::fs::create_dir_all(&corpus)?;
+    let mut fuzz = Command::new(built.join(host).join("release").join(name));
+    fuzz.arg(format!("-max_total_time={FUZZ_SECONDS}"))
+        .args(["-timeout=10", "-verbosity=0"]);
+    fuzz.args([
+        "-print_final_stats=1",
+        "-rss_limit_mb=1024",
+        "-malloc_limit_mb=256",
+    ]);
+    fuzz.arg(format!("-artifact_prefix={}/", built.display()))
+        .arg(&corpus);
+    say(&format!("feeding {name} for {FUZZ_SECONDS} s"));
+    let output = fuzz.stdin(Stdio::null()).output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        say(&text);
+        bail!("ended with {}", output.status);
+    }
+    let fed = text
+        .lines()
+        .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
+    let fed: u64 = fed.context("the fuzzer counts nothing")?.trim().parse()?;
+    say(&format!("{name}: {fed} inputs, no complaint"));
+    Ok(())
 }
 
 fn host_triple() -> anyhow::Result<String> {
