@@ -21,6 +21,23 @@ pub const STOP_GRACE_MILLIS: u64 = 2_000;
 pub const RUN_END_GRACE_MILLIS: u64 = 5_000;
 /// How long one sandbox may take to start, in seconds.
 pub const CREATE_SECONDS_MAX: u64 = 60;
+/// How long an image may take to be made ready (found, unpacked), in seconds.
+pub const PREPARE_SECONDS_MAX: u64 = 480;
+/// How long a stored workspace may take to be made or removed, in seconds.
+pub const WORKSPACE_SECONDS_MAX: u64 = 60;
+/// How long a fresh guest has for its first words, in seconds.
+pub const CONNECT_SECONDS_MAX: u64 = 15;
+/// How long a handler waits for an owner to open, wake or close a session, in seconds; the owner's own deadlines add up
+/// to less, and the client of era B waits this long.
+pub const WAKE_SECONDS_MAX: u64 = PREPARE_SECONDS_MAX + 120;
+/// How long an answer to a run waits for a sleeping session beyond the run's own time, in seconds.
+pub const RUN_WAKE_GRACE_SECONDS: u64 = 4;
+/// How long one word to a run (stop, kill) may take to leave, in milliseconds.
+pub const WORD_MILLIS_MAX: u64 = 1_000;
+/// How old a usage sample may be, in seconds.
+pub const USAGE_SECONDS_MAX: u64 = 5;
+/// How long a usage sample may take, in seconds.
+pub const USAGE_SAMPLE_SECONDS_MAX: u64 = 5;
 /// How long one sandbox may take to go, in seconds.
 pub const STOP_SECONDS_MAX: u64 = 20;
 /// How long one small file operation may take, in seconds.

@@ -1,5 +1,22 @@
 //! Who rents what until when.
+//!
+//! A request walks: [`Sessions`] (asked by `api`) → `visit` (counted as in flight; wakes and heals) → `runs` or `files`
+//! (what is done inside) or `opening` (the checks of an open). What a session may become is decided in `state` and
+//! `admission`, which are pure; `table` holds all of it under one lock that nobody holds over I/O; `owner` makes and
+//! removes sandboxes, one task per session that holds one; `reaper` ends what nobody uses.
 
+mod admission;
+mod events;
+mod files;
+mod opening;
+mod owner;
+mod reaper;
+mod runs;
+mod spec;
+mod state;
+mod table;
+mod usage;
+mod visit;
 mod words;
 
 pub use words::*;
@@ -9,10 +26,15 @@ use crate::backends::Backend;
 use crate::clock::Clock;
 use crate::config::Service;
 use crate::id::{RunId, SessionId};
+use crate::limits::{SHUTDOWN_SECONDS_MAX, STOP_SECONDS_MAX, WAKE_SECONDS_MAX};
+use crate::workspaces::Workspaces;
 use bytes::Bytes;
 use sandboxd_protocol::message::Entry;
+use state::{State, Why};
 use std::sync::Arc;
 use std::time::Duration;
+use table::Shared;
+use tokio::time::timeout;
 
 /// What the room is made of.
 #[derive(Debug)]
@@ -30,122 +52,339 @@ pub struct Parts {
 /// All sessions of one daemon. Handlers ask and wait; the work itself belongs to the sessions' owner tasks, so that a
 /// dropped future (a client that hung up) cancels nothing.
 #[derive(Debug)]
-pub struct Sessions {}
+pub struct Sessions {
+    shared: Arc<Shared>,
+}
 
 impl Sessions {
-    /// Opens the room: checks the settings, starts the reaper.
-    pub async fn start(_parts: Parts) -> Result<Arc<Self>, StartError> {
-        unimplemented!()
+    /// Opens the room: checks the settings, starts the reaper. Needs a Tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError`]: settings that contradict each other, a workspace root that cannot be used.
+    pub async fn start(parts: Parts) -> Result<Arc<Self>, StartError> {
+        check(&parts.service)?;
+        let workspaces = Workspaces::open(parts.service.workspace_root.clone()).await;
+        let workspaces = workspaces.map_err(|cause| StartError::WorkspaceRoot {
+            path: parts.service.workspace_root.clone().unwrap_or_default(),
+            cause,
+        })?;
+        let shared = Arc::new(Shared::new(
+            parts.backend,
+            parts.clock,
+            parts.tokens,
+            workspaces,
+            parts.service,
+        ));
+        shared.tasks.spawn(reaper::live(shared.clone()));
+        Ok(Arc::new(Self { shared }))
     }
+
     /// Opens a session, or takes an open one, as [`Open`] says. Waits until its sandbox runs.
-    pub async fn open(&self, _ask: Open) -> Result<Opened, OpenError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// [`OpenError`], checked in the contract's order; nothing is left of an open that failed.
+    pub async fn open(&self, ask: Open) -> Result<Opened, OpenError> {
+        opening::open(&self.shared, ask).await
     }
+
     /// One session, without touching it. A session that is still being opened is not there yet.
-    pub fn get(&self, _id: &SessionId) -> Option<View> {
-        unimplemented!()
+    pub fn get(&self, id: &SessionId) -> Option<View> {
+        let now = self.shared.clock.now();
+        self.shared.table().view(id, now)
     }
+
     /// All sessions, in order of creation.
     pub fn list(&self) -> Vec<View> {
-        unimplemented!()
+        let now = self.shared.clock.now();
+        let table = self.shared.table();
+        let mut all: Vec<(u64, View)> = table
+            .house
+            .iter()
+            .filter_map(|(id, rental)| Some((rental.serial, table.view(id, now)?)))
+            .collect();
+        drop(table);
+        all.sort_by_key(|(serial, _)| *serial);
+        all.into_iter().map(|(_, view)| view).collect()
     }
+
     /// A usage sample of each, at most five seconds old; none for one that sleeps or cannot be sampled.
-    pub async fn usage(&self, _ids: &[SessionId]) -> Vec<Option<UsageView>> {
-        unimplemented!()
+    pub async fn usage(&self, ids: &[SessionId]) -> Vec<Option<UsageView>> {
+        usage::usage(&self.shared, ids).await
     }
+
     /// Whether `presented` is the token of this session; compared in constant time, and an unknown id takes as long.
-    pub fn check_token(&self, _id: &SessionId, _presented: &[u8]) -> bool {
-        unimplemented!()
+    pub fn check_token(&self, id: &SessionId, presented: &[u8]) -> bool {
+        let nonce = {
+            let table = self.shared.table();
+            table.visible(id).map(|(_, detail)| detail.nonce)
+        };
+        self.shared.tokens.check(id, nonce.as_ref(), presented)
     }
+
     /// Runs a program to its end; heals and wakes first. Logged as `run`.
-    pub async fn run(&self, _id: &SessionId, _ask: RunAsk) -> Result<RunDone, UseError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// [`UseError`]; [`UseError::Gone`] where the sandbox went before or during the run.
+    pub async fn run(&self, id: &SessionId, ask: RunAsk) -> Result<RunDone, UseError> {
+        runs::run(&self.shared, id, ask).await
     }
+
     /// Stops a run by its id: waits up to a second for it to appear; an unknown one is fine. Never queued behind runs.
-    pub async fn stop_run(&self, _id: &SessionId, _run: &RunId) -> Result<(), UseError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// [`UseError::NotFound`].
+    pub async fn stop_run(&self, id: &SessionId, run: &RunId) -> Result<(), UseError> {
+        runs::stop(&self.shared, id, run).await
     }
+
     /// `sh -c` in the work directory with one merged stream (era A). `timeout_seconds` as the client sent it: clamped
     /// to the service's ceiling, which is also the default; 0 means the ceiling; negatives answer 125. Logged as `exec`.
+    ///
+    /// # Errors
+    /// [`UseError`]; [`UseError::Ceiling`] where the command's turn did not come in its time.
     pub async fn exec(
         &self,
-        _id: &SessionId,
-        _command: String,
-        _timeout_seconds: Option<i64>,
+        id: &SessionId,
+        command: String,
+        timeout_seconds: Option<i64>,
     ) -> Result<ExecDone, UseError> {
-        unimplemented!()
+        runs::exec(&self.shared, id, command, timeout_seconds).await
     }
-    /// A program that the service itself needs inside (`find`, `grep`): as [`Sessions::run`], with output cut instead
-    /// of ended, and not logged.
+
+    /// A program that the service itself needs inside (`find`, `grep`): as [`Sessions::run`], and not logged.
+    ///
+    /// # Errors
+    /// As [`Sessions::run`].
     pub async fn search(
         &self,
-        _id: &SessionId,
-        _argv: Vec<String>,
-        _timeout: Duration,
+        id: &SessionId,
+        argv: Vec<String>,
+        timeout: Duration,
     ) -> Result<RunDone, UseError> {
-        unimplemented!()
+        runs::search(&self.shared, id, argv, timeout).await
     }
-    /// A native file operation (era B); never wakes, counts as activity. Logged under its own name.
+
+    /// A native file operation (era B) on an absolute path as the sandbox sees it; never wakes, counts as activity.
+    /// Logged under its own name.
+    ///
+    /// # Errors
+    /// [`NativeError`]: the contract's table of answers.
     pub async fn native(
         &self,
-        _id: &SessionId,
-        _path: &str,
-        _op: NativeFile,
+        id: &SessionId,
+        path: &str,
+        op: NativeFile,
     ) -> Result<NativeDone, NativeError> {
-        unimplemented!()
+        files::native(&self.shared, id, path, op).await
     }
-    /// Whether native writes are possible for this session (policy `native_writes`, its runtime's user).
-    pub fn native_writes(&self, _id: &SessionId) -> bool {
-        unimplemented!()
+
+    /// Whether native writes are possible for this session: native files are on, and its runs are root's.
+    pub fn native_writes(&self, id: &SessionId) -> bool {
+        let table = self.shared.table();
+        let on = table.service.native_files && self.shared.workspaces.is_on();
+        let writes = table
+            .visible(id)
+            .is_some_and(|(_, detail)| files::native_writes(&table.service, &detail.runtime));
+        on && writes
     }
+
     /// A file operation of era A; heals and wakes first. Not logged: the caller knows how it came out
     /// ([`Sessions::record_event`]).
+    ///
+    /// # Errors
+    /// [`FollowError`]; [`UseError::Ceiling`] where it outlasts the service's ceiling (it goes on).
     pub async fn follow(
         &self,
-        _id: &SessionId,
-        _path: &str,
-        _op: FollowFile,
+        id: &SessionId,
+        path: &str,
+        op: FollowFile,
     ) -> Result<FollowDone, FollowError> {
-        unimplemented!()
+        files::follow(&self.shared, id, path, op).await
     }
+
     /// Writes a row of the activity log; nothing for a session that is gone.
-    pub fn record_event(&self, _id: &SessionId, _event: Happened) {
-        unimplemented!()
+    pub fn record_event(&self, id: &SessionId, event: Happened) {
+        self.shared.log(id, None, event);
     }
+
     /// The rows after `after`, and the highest number ever given. `None` for no such session.
-    pub fn events(&self, _id: &SessionId, _after: u64) -> Option<(Vec<Event>, u64)> {
-        unimplemented!()
+    pub fn events(&self, id: &SessionId, after: u64) -> Option<(Vec<Event>, u64)> {
+        let table = self.shared.table();
+        let (_, detail) = table.visible(id)?;
+        Some(detail.log.after(after))
     }
-    /// Closes a session; `purge` removes its stored workspace too. Waits until it is done.
-    pub async fn delete(&self, _id: &SessionId, _purge: bool) -> Result<(), UseError> {
-        unimplemented!()
+
+    /// Closes a session; `purge` removes its stored workspace too. Waits until it is done; goes on if nobody waits.
+    ///
+    /// # Errors
+    /// [`UseError::NotFound`], also of one that is being opened or closed; [`UseError::NotRemoved`].
+    pub async fn delete(&self, id: &SessionId, purge: bool) -> Result<(), UseError> {
+        let not_found = || UseError::NotFound(id.clone());
+        let (serial, mut stage) = {
+            let table = self.shared.table();
+            let (rental, detail) = table.visible(id).ok_or_else(not_found)?;
+            (rental.serial, detail.stage.subscribe())
+        };
+        let close = state::Event::Close(Why::Delete { purge });
+        let closing = self.shared.report(id, serial, close);
+        closing.map_err(|_| not_found())?;
+        let closed = timeout(Duration::from_secs(WAKE_SECONDS_MAX), async {
+            while stage.changed().await.is_ok() {}
+        });
+        let not_removed = |cause: String| UseError::NotRemoved {
+            id: id.clone(),
+            cause,
+        };
+        closed
+            .await
+            .map_err(|_| not_removed("not closed in time".to_owned()))?;
+        let left = stage.borrow().left.clone();
+        left.map_or(Ok(()), |cause| Err(not_removed(cause)))
     }
+
+    /// Puts an idle session to sleep now.
+    ///
+    /// # Errors
+    /// [`UseError::NotFound`]; [`UseError::Invalid`] with the reason where it cannot sleep now.
+    pub fn hibernate(&self, id: &SessionId) -> Result<(), UseError> {
+        let serial = {
+            let table = self.shared.table();
+            let (rental, _) = table
+                .visible(id)
+                .ok_or_else(|| UseError::NotFound(id.clone()))?;
+            rental.serial
+        };
+        let event = state::Event::Hibernate { heir: None };
+        self.shared
+            .report(id, serial, event)
+            .map_err(|refusal| UseError::Invalid(refusal.to_string()))
+    }
+
     /// The settings in force.
     pub fn service(&self) -> Arc<Service> {
-        unimplemented!()
+        self.shared.service()
     }
+
     /// Puts other settings in force; sandboxes that run keep theirs.
-    pub fn update_service(&self, _service: Service) -> Result<(), StartError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// [`StartError::Settings`], and nothing has changed.
+    pub fn update_service(&self, service: Service) -> Result<(), StartError> {
+        check(&service)?;
+        let mut table = self.shared.table();
+        if service.workspace_root != table.service.workspace_root {
+            return Err(StartError::Settings(
+                "workspace_root cannot change while the service runs".to_owned(),
+            ));
+        }
+        table.service = Arc::new(service);
+        Ok(())
     }
+
     /// How many sessions there are.
     pub fn counts(&self) -> Counts {
-        unimplemented!()
+        let table = self.shared.table();
+        Counts {
+            resident: table.house.slots(),
+            open: table.house.open_count(),
+        }
     }
+
     /// The stored workspace of an id, one directory; starts nothing. Directories first, then by name; links left out.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
     pub async fn archive_list(
         &self,
-        _id: &SessionId,
-        _path: &str,
+        id: &SessionId,
+        path: &str,
     ) -> Result<Vec<Entry>, ArchiveError> {
-        unimplemented!()
+        let work_dir = self.shared.service().work_dir.clone();
+        let workspaces = self.shared.workspaces.clone();
+        workspaces
+            .archive_list(id.clone(), path.to_owned(), work_dir)
+            .await
     }
+
     /// The stored workspace of an id, one file, at most `max_read_bytes`; starts nothing.
-    pub async fn archive_read(&self, _id: &SessionId, _path: &str) -> Result<Bytes, ArchiveError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    pub async fn archive_read(&self, id: &SessionId, path: &str) -> Result<Bytes, ArchiveError> {
+        let service = self.shared.service();
+        let workspaces = self.shared.workspaces.clone();
+        workspaces
+            .archive_read(
+                id.clone(),
+                path.to_owned(),
+                service.work_dir.clone(),
+                service.max_read_bytes,
+            )
+            .await
     }
+
     /// Refuses what is new, ends every sandbox (all at once), and waits for it, within a bound.
     pub async fn shutdown(&self) {
-        unimplemented!()
+        let shared = &self.shared;
+        let all: Vec<(SessionId, u64)> = {
+            let mut table = shared.table();
+            table.stopping = true;
+            let each = table.house.iter();
+            each.map(|(id, rental)| (id.clone(), rental.serial))
+                .collect()
+        };
+        shared.stopping.cancel();
+        for (id, serial) in all {
+            let close = state::Event::Close(Why::Shutdown);
+            // One that is being closed already needs nothing more.
+            let _ = shared.report(&id, serial, close);
+        }
+        shared.tasks.close();
+        let owners = timeout(Duration::from_secs(STOP_SECONDS_MAX), shared.tasks.wait());
+        if owners.await.is_err() {
+            tracing::error!(
+                "some sessions did not end in time; their sandboxes end with the daemon"
+            );
+        }
+        let rest = SHUTDOWN_SECONDS_MAX.saturating_sub(STOP_SECONDS_MAX).max(1);
+        let backend = timeout(Duration::from_secs(rest), shared.backend.shutdown());
+        if backend.await.is_err() {
+            tracing::error!(backend = shared.backend.name(), "did not end in time");
+        }
     }
+
+    /// Runs one pass of the reaper now (it runs by itself every `cleanup_interval`).
+    pub async fn sweep(&self) {
+        reaper::pass(&self.shared).await;
+    }
+
+    /// Whether a session sleeps (its sandbox is gone, not only going).
+    pub fn is_hibernated(&self, id: &SessionId) -> bool {
+        let table = self.shared.table();
+        let rental = table.house.get(id);
+        rental.is_some_and(|rental| matches!(rental.state, State::Hibernated { .. }))
+    }
+}
+
+/// Settings that contradict each other.
+fn check(service: &Service) -> Result<(), StartError> {
+    if service.evict_idle_after.is_some() && service.workspace_root.is_none() {
+        return Err(StartError::Settings(
+            "evict_idle_after needs a workspace_root: without one, eviction loses files".to_owned(),
+        ));
+    }
+    if let (Some(open), Some(resident)) = (service.max_open_sessions, service.max_sessions)
+        && open < resident
+    {
+        return Err(StartError::Settings(format!(
+            "max_open_sessions ({open}) is smaller than max_sessions ({resident})"
+        )));
+    }
+    if !service.runtimes.contains_key(&service.default_runtime) {
+        return Err(StartError::Settings(format!(
+            "default_runtime {:?} is not on the allowlist",
+            service.default_runtime
+        )));
+    }
+    Ok(())
 }

@@ -212,6 +212,14 @@ pub enum UseError {
         /// Why.
         cause: String,
     },
+    /// It is closed, and yet something of it is left.
+    #[error("Session {id} is closed, but its workspace was not removed: {cause}")]
+    NotRemoved {
+        /// Which session.
+        id: SessionId,
+        /// Why.
+        cause: String,
+    },
     /// Too many commands at once.
     #[error("Too many commands are running ({0})")]
     Busy(u64),

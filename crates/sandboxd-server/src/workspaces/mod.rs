@@ -1,1 +1,312 @@
-//! Stored files on the host (skeleton).
+//! Stored files on the host: `{workspace_root}/{session id}/workspace`, reached by directory descriptor and never by
+//! name.
+//!
+//! - [`Workspaces`]: makes, finds, ages and removes them, and walks them for a session without a sandbox.
+//! - `archive`: reads them for the operator, whether a session exists or not.
+//! - [`HostFiles`]: the native file rule on one directory, by the descriptor walk.
+//! - `tree`: removes a whole tree by descriptor.
+//!
+//! Each operation runs on a thread of its own; what it holds is held until that thread is done, also when nobody waits
+//! for it any more.
+
+mod archive;
+mod host_files;
+mod tree;
+
+pub(crate) use host_files::HostFiles;
+
+use crate::id::SessionId;
+use crate::limits::LIST_ENTRIES_MAX;
+use crate::sessions::{NativeDone, NativeError, NativeFile};
+use host_files::from_io;
+use rustix::fs::{AtFlags, Mode, OFlags, Timestamps, UTIME_NOW, openat};
+use rustix::io::Errno;
+use sandboxd_protocol::message::{FileError, HandBack};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The directory with the files, beside which a session's other belongings may come to lie.
+const FILES: &str = "workspace";
+/// Mode of a file that a native write makes, before the umask.
+const NEW_FILE_MODE: u32 = 0o666;
+/// The host uid and gid that stand for root inside on stored files, where the daemon is root: no host user has it, and
+/// every sandbox sees it as its own uid 0 through an idmapped mount.
+pub const STORAGE_OWNER: u32 = 0x7000_0000;
+
+/// All stored workspaces; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Workspaces {
+    root: Option<Arc<Root>>,
+}
+
+#[derive(Debug)]
+struct Root {
+    path: PathBuf,
+    dir: OwnedFd,
+    /// Who owns what is made here; nobody in particular unless the daemon is root.
+    owner: Option<u32>,
+}
+
+/// Why a workspace could not be made or removed.
+#[derive(Debug, thiserror::Error)]
+#[error("workspace {id}: {cause}")]
+pub struct WorkspaceError {
+    /// Whose.
+    pub id: SessionId,
+    /// What the system said.
+    pub cause: io::Error,
+}
+
+impl Workspaces {
+    /// Opens the root, made if need be. Without a root nothing is stored.
+    ///
+    /// # Errors
+    /// What the system says about the root.
+    pub async fn open(root: Option<PathBuf>) -> io::Result<Self> {
+        let Some(path) = root else {
+            return Ok(Self { root: None });
+        };
+        let opened = on_a_thread(move || Root::open(&path)).await?;
+        Ok(Self {
+            root: Some(Arc::new(opened)),
+        })
+    }
+
+    /// Whether anything is stored.
+    pub fn is_on(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// Makes the workspace of a session, if it is not there, and marks it as used now. Answers with its path for the
+    /// backend, or `None` where nothing is stored.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub async fn make(self, id: SessionId) -> Result<Option<PathBuf>, WorkspaceError> {
+        let Some(root) = self.root else {
+            return Ok(None);
+        };
+        let made = {
+            let id = id.clone();
+            on_a_thread(move || root.make(&id)).await
+        };
+        made.map(Some).map_err(|cause| WorkspaceError { id, cause })
+    }
+
+    /// Whether there is a workspace of this id.
+    pub async fn exists(self, id: SessionId) -> bool {
+        let Some(root) = self.root else {
+            return false;
+        };
+        on_a_thread(move || root.files(&id)).await.is_ok()
+    }
+
+    /// Removes everything of this id; nothing there is fine. With `unless_used_since`, one that was used later is left
+    /// alone. `held` is let go when the removal is really over.
+    ///
+    /// # Errors
+    /// What the system says about the first thing that could not be removed.
+    pub async fn purge<H: Send + 'static>(
+        self,
+        id: SessionId,
+        unless_used_since: Option<Duration>,
+        held: H,
+    ) -> Result<(), WorkspaceError> {
+        let Some(root) = self.root else {
+            return Ok(());
+        };
+        let purged = {
+            let id = id.clone();
+            on_a_thread(move || {
+                let purged = root.purge(&id, unless_used_since);
+                drop(held);
+                purged
+            })
+            .await
+        };
+        purged.map_err(|cause| WorkspaceError { id, cause })
+    }
+
+    /// The workspaces that were last used before `oldest` (since the Unix epoch). Plain files under the root, and
+    /// directories whose name is no session id, are nobody's business.
+    ///
+    /// # Errors
+    /// What the system says about the root.
+    pub async fn untouched_since(self, oldest: Duration) -> io::Result<Vec<SessionId>> {
+        let Some(root) = self.root else {
+            return Ok(Vec::new());
+        };
+        on_a_thread(move || root.untouched_since(oldest)).await
+    }
+
+    /// A native file operation on the stored files. `inner` is relative to the work directory.
+    ///
+    /// # Errors
+    /// The contract's table of answers, as a guest would give them.
+    pub async fn native(
+        self,
+        id: SessionId,
+        inner: String,
+        op: NativeFile,
+        limit: u64,
+    ) -> Result<NativeDone, NativeError> {
+        let root = self.root.ok_or(NativeError::Off)?;
+        let walk = tokio::task::spawn_blocking(move || {
+            let files = root.files(&id).map_err(from_io)?;
+            let files = HostFiles::new(files, root.owner);
+            Ok::<_, FileError>(match op {
+                NativeFile::Read => NativeDone::Content(files.read(&inner, limit)?),
+                NativeFile::Write(content) => {
+                    files.write(&inner, &content, NEW_FILE_MODE, true)?;
+                    NativeDone::Done
+                }
+                NativeFile::Stat => NativeDone::Entry(files.stat(&inner)?),
+                NativeFile::List => NativeDone::Entries(files.list(&inner, LIST_ENTRIES_MAX)?),
+                NativeFile::RealPath => {
+                    let path = String::from_utf8(files.real_path(&inner)?);
+                    NativeDone::Path(path.map_err(|_| FileError::HandBack(HandBack::Os))?)
+                }
+                NativeFile::MakeDir => {
+                    files.make_dir(&inner)?;
+                    NativeDone::Done
+                }
+                NativeFile::Remove => {
+                    files.remove(&inner)?;
+                    NativeDone::Done
+                }
+            })
+        });
+        let walked = walk.await.map_err(|_| FileError::HandBack(HandBack::Os))?;
+        Ok(walked?)
+    }
+}
+
+impl Root {
+    fn open(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        match std::fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let path = path.canonicalize()?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(&path, flags, Mode::empty())?;
+        let owner = rustix::process::geteuid()
+            .is_root()
+            .then_some(STORAGE_OWNER);
+        Ok(Self { path, dir, owner })
+    }
+
+    /// `{root}/{id}`, 0700 and the daemon's own, and in it the files, which belong to the sandbox.
+    fn make(&self, id: &SessionId) -> io::Result<PathBuf> {
+        let private = Mode::from_raw_mode(0o700);
+        make_dir(&self.dir, id.as_str(), private)?;
+        let home = open_dir(&self.dir, id.as_str())?;
+        if make_dir(&home, FILES, Mode::from_raw_mode(0o755))? {
+            let files = open_dir(&home, FILES)?;
+            rustix::fs::fchmod(&files, Mode::from_raw_mode(0o755))?;
+            if let Some(owner) = self.owner {
+                let (uid, gid) = ids(owner);
+                rustix::fs::fchown(&files, Some(uid), Some(gid))?;
+            }
+        } else {
+            open_dir(&home, FILES)?;
+        }
+        touch(&home)?;
+        Ok(self.path.join(id.as_str()).join(FILES))
+    }
+
+    fn home(&self, id: &SessionId) -> io::Result<OwnedFd> {
+        open_dir(&self.dir, id.as_str())
+    }
+
+    fn files(&self, id: &SessionId) -> io::Result<OwnedFd> {
+        open_dir(&self.home(id)?, FILES)
+    }
+
+    fn purge(&self, id: &SessionId, unless_used_since: Option<Duration>) -> io::Result<()> {
+        if let Some(oldest) = unless_used_since {
+            match self.home(id) {
+                Ok(home) if modified(&home)? >= oldest => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        tree::remove(&self.dir, id.as_str())
+    }
+
+    fn untouched_since(&self, oldest: Duration) -> io::Result<Vec<SessionId>> {
+        let mut old = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.dir)? {
+            let Ok(entry) = entry else { break };
+            let name = entry.file_name().to_str().ok();
+            let Some(id) = name.and_then(|name| SessionId::parse(name).ok()) else {
+                continue;
+            };
+            // One that vanishes meanwhile, or that is no directory, stops nothing.
+            let Ok(home) = self.home(&id) else { continue };
+            if modified(&home).is_ok_and(|modified| modified < oldest) {
+                old.push(id);
+            }
+        }
+        Ok(old)
+    }
+}
+
+/// Whether it was made now.
+fn make_dir(parent: &OwnedFd, name: &str, mode: Mode) -> io::Result<bool> {
+    match rustix::fs::mkdirat(parent, name, mode) {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open_dir(parent: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(parent, name, flags, Mode::empty())?)
+}
+
+fn ids(owner: u32) -> (rustix::fs::Uid, rustix::fs::Gid) {
+    (
+        rustix::fs::Uid::from_raw(owner),
+        rustix::fs::Gid::from_raw(owner),
+    )
+}
+
+fn touch(dir: &OwnedFd) -> io::Result<()> {
+    let now = rustix::fs::Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    let times = Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
+    Ok(rustix::fs::futimens(dir, &times)?)
+}
+
+/// Since the Unix epoch.
+fn modified(dir: &OwnedFd) -> io::Result<Duration> {
+    let stat = rustix::fs::statat(dir, "", AtFlags::EMPTY_PATH)?;
+    Ok(Duration::from_secs(
+        u64::try_from(stat.st_mtime).unwrap_or(0),
+    ))
+}
+
+/// Runs blocking work on a thread for such, which a dropped future does not stop.
+async fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(io::Error::other(error)),
+    }
+}

@@ -1,1 +1,0 @@
-//! The double that API tests use (skeleton).

@@ -1,0 +1,253 @@
+//! A double of a backend, for tests of everything above it: sandboxes without processes, in the memory of the test.
+//!
+//! Its guest speaks the real protocol over an in-memory link, so sessions, the link and the HTTP room above it are the
+//! real ones. Inside there is a small tree of files and a handful of programs that are functions here: no wall of any
+//! kind. It isolates nothing and is not for serving anybody.
+//!
+//! [`Switches`] make it misbehave: sandboxes that die, start slowly or not at all, guests that fall silent or lie.
+
+mod guest;
+mod programs;
+mod shell;
+mod switches;
+mod tree;
+
+pub use switches::Switches;
+
+use super::{
+    Backend, Capabilities, Ceiling, CreateError, DestroyError, Enforced, Enforcement, Found,
+    KeepLayer, ListError, PrepareError, PreparedImage, Running, SandboxSpec, Start, StopError,
+    Usage, UsageError,
+};
+use crate::id::SandboxId;
+use crate::runtimes::Runtime;
+use async_trait::async_trait;
+use guest::MemoryGuest;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use switches::{Corruptible, SandboxSwitches};
+use tokio_util::sync::CancellationToken;
+use tree::Tree;
+
+/// Bytes that the link buffers each way.
+const LINK_BYTES: usize = 64 * 1024;
+/// What an idle sandbox claims to use, in bytes.
+const IDLE_BYTES: u64 = 1024 * 1024;
+
+/// The double.
+#[derive(Debug, Default)]
+pub struct InMemory {
+    switches: Arc<Switches>,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    sandboxes: HashMap<SandboxId, Sandbox>,
+    layers: HashMap<SandboxId, Tree>,
+    made: u64,
+}
+
+#[derive(Debug)]
+struct Sandbox {
+    guest: Arc<MemoryGuest>,
+    spec_memory: Option<u64>,
+    end: CancellationToken,
+}
+
+impl InMemory {
+    /// One without any sandbox yet.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// What makes it misbehave.
+    pub fn switches(&self) -> Arc<Switches> {
+        self.switches.clone()
+    }
+
+    /// How many sandboxes exist.
+    pub fn sandbox_count(&self) -> usize {
+        self.inside().sandboxes.len()
+    }
+
+    /// How many sandboxes were ever made.
+    pub fn made_count(&self) -> u64 {
+        self.inside().made
+    }
+
+    /// Ends every sandbox as if it had died by itself: nothing is told but by the end of the link.
+    pub fn kill_all(&self) {
+        for sandbox in self.inside().sandboxes.values() {
+            sandbox.end.cancel();
+        }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, id: &SandboxId) -> Option<Sandbox> {
+        self.inside().sandboxes.remove(id)
+    }
+}
+
+/// Every ceiling that the specification asks for, in name only.
+fn pretended(spec: &SandboxSpec) -> Enforced {
+    let asked = [
+        (Ceiling::Memory, spec.memory_bytes.is_some()),
+        (Ceiling::Cpus, spec.cpus.is_some()),
+        (Ceiling::CpuShares, spec.cpu_shares.is_some()),
+        (Ceiling::Pids, spec.pids.is_some()),
+        (Ceiling::Network, true),
+    ];
+    let named = asked.into_iter().filter(|(_, asked)| *asked);
+    named
+        .map(|(ceiling, _)| (ceiling, in_name_only()))
+        .collect()
+}
+
+fn in_name_only() -> Enforcement {
+    Enforcement::Enforced("in name only: this is a double".to_owned())
+}
+
+#[async_trait]
+impl Backend for InMemory {
+    fn name(&self) -> &'static str {
+        "in_memory"
+    }
+
+    async fn capabilities(&self) -> Capabilities {
+        let ceilings: BTreeMap<Ceiling, Enforcement> = Ceiling::ALL
+            .iter()
+            .map(|ceiling| (*ceiling, in_name_only()))
+            .collect();
+        Capabilities {
+            ceilings,
+            outlives_daemon: false,
+        }
+    }
+
+    async fn prepare(&self, runtime: &Runtime) -> Result<PreparedImage, PrepareError> {
+        match self.switches.missing_image(&runtime.alias) {
+            Some(how) => Err(PrepareError::Missing {
+                image: runtime.label.clone(),
+                how,
+            }),
+            None => Ok(PreparedImage::Empty),
+        }
+    }
+
+    async fn create(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        start: Start,
+    ) -> Result<Running, CreateError> {
+        self.switches.before_create().await?;
+        let tree = match start {
+            Start::Fresh => Tree::new(&spec.work_dir, &spec.env),
+            Start::KeptLayer => self
+                .inside()
+                .layers
+                .remove(id)
+                .ok_or(CreateError::LayerMissing)?,
+        };
+        let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
+        let flags = Arc::new(SandboxSwitches::default());
+        let guest =
+            MemoryGuest::new(spec, tree, flags.clone()).map_err(|cause| CreateError::Step {
+                step: "workspace".to_owned(),
+                cause: cause.to_string(),
+            })?;
+        let guest = Arc::new(guest);
+        let end = CancellationToken::new();
+        self.switches.note(id, flags.clone());
+        let serving =
+            sandboxd_protocol::server::serve(Corruptible::new(theirs, flags), guest.clone());
+        let over = end.clone();
+        // Owned by the sandbox: ends with its token or with the link.
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = serving => {}
+                () = over.cancelled() => {}
+            }
+        });
+        let mut inside = self.inside();
+        inside.made += 1;
+        inside.sandboxes.insert(
+            id.clone(),
+            Sandbox {
+                guest,
+                spec_memory: spec.memory_bytes.map(|asked| asked.value),
+                end,
+            },
+        );
+        Ok(Running {
+            link: Box::new(ours),
+            enforced: pretended(spec),
+        })
+    }
+
+    async fn usage(&self, ids: &[SandboxId]) -> Vec<Result<Usage, UsageError>> {
+        let inside = self.inside();
+        ids.iter()
+            .map(|id| {
+                let gone = || UsageError("no such sandbox".to_owned());
+                let sandbox = inside.sandboxes.get(id).ok_or_else(gone)?;
+                let running = sandbox.guest.running();
+                Ok(Usage {
+                    memory_bytes: Some(IDLE_BYTES),
+                    memory_limit_bytes: sandbox.spec_memory,
+                    cpu_time: Some(Duration::from_millis(sandbox.guest.started())),
+                    pids: Some(running + 1),
+                    memory_kills: Some(0),
+                })
+            })
+            .collect()
+    }
+
+    async fn stop(&self, id: &SandboxId, keep: KeepLayer) -> Result<(), StopError> {
+        self.switches.before_stop().await;
+        if let Some(sandbox) = self.take(id) {
+            sandbox.end.cancel();
+            if keep == KeepLayer::Yes {
+                let tree = sandbox.guest.take_tree();
+                self.inside().layers.insert(id.clone(), tree);
+            }
+        }
+        Ok(())
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<(), DestroyError> {
+        self.switches.before_stop().await;
+        if let Some(sandbox) = self.take(id) {
+            sandbox.end.cancel();
+        }
+        self.inside().layers.remove(id);
+        self.switches.forget(id);
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<Vec<Found>, ListError> {
+        let inside = self.inside();
+        let found = |running: bool| {
+            move |id: &SandboxId| Found {
+                id: id.clone(),
+                running,
+            }
+        };
+        let running = inside.sandboxes.keys().map(found(true));
+        Ok(running
+            .chain(inside.layers.keys().map(found(false)))
+            .collect())
+    }
+
+    async fn shutdown(&self) {
+        let mut inside = self.inside();
+        for (_, sandbox) in inside.sandboxes.drain() {
+            sandbox.end.cancel();
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Ends what nobody uses: idle sessions, long sleepers, and stored workspaces past their time.
+
+use super::state::{Event, Why};
+use super::table::Shared;
+use crate::id::SessionId;
+use crate::limits::WORKSPACE_SECONDS_MAX;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Passes over everything, again and again, until the room closes. A pass that fails is logged; the next one runs.
+pub(super) async fn live(shared: Arc<Shared>) {
+    loop {
+        let pause = Duration::from_secs(shared.service().cleanup_interval.max(1));
+        tokio::select! {
+            () = shared.stopping.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pass(&shared).await;
+    }
+}
+
+/// One pass.
+pub(super) async fn pass(shared: &Arc<Shared>) {
+    reap(shared);
+    sweep(shared).await;
+}
+
+/// Closes what is idle. The sessions' owners do the work; nothing is waited for.
+fn reap(shared: &Arc<Shared>) {
+    let than = Duration::from_secs(shared.service().idle_timeout);
+    let all: Vec<(SessionId, u64)> = {
+        let table = shared.table();
+        let each = table.house.iter();
+        each.map(|(id, rental)| (id.clone(), rental.serial))
+            .collect()
+    };
+    for (id, serial) in all {
+        // Asked again under the lock: one that was used since is refused.
+        if shared
+            .report(&id, serial, Event::Close(Why::Idle { than }))
+            .is_ok()
+        {
+            tracing::info!(session = %id, "closed: idle");
+        }
+    }
+}
+
+/// Removes stored workspaces that are older than their time and belong to no session.
+async fn sweep(shared: &Arc<Shared>) {
+    let Some(ttl) = shared.service().workspace_ttl else {
+        return;
+    };
+    let now = shared.clock.now();
+    let oldest = now.saturating_sub(Duration::from_secs(ttl));
+    let limit = Duration::from_secs(WORKSPACE_SECONDS_MAX);
+    let listing = shared.workspaces.clone().untouched_since(oldest);
+    let old = match timeout(limit, listing).await {
+        Ok(Ok(old)) => old,
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the stored workspaces could not be listed");
+            return;
+        }
+        Err(_) => {
+            tracing::error!("the stored workspaces were not listed in time");
+            return;
+        }
+    };
+    for id in old {
+        if shared.stopping.is_cancelled() {
+            return;
+        }
+        let Some(claim) = Claim::of_nobodys(shared, &id) else {
+            continue;
+        };
+        let purge = shared
+            .workspaces
+            .clone()
+            .purge(id.clone(), Some(oldest), claim);
+        match timeout(limit, purge).await {
+            Ok(Ok(())) => tracing::info!(workspace = %id, "removed: past its time"),
+            Ok(Err(error)) => tracing::error!(workspace = %id, %error, "not removed"),
+            Err(_) => tracing::error!(workspace = %id, "not removed in time"),
+        }
+    }
+}
+
+/// Nobody opens this id for as long as this lives, which is until its workspace has been removed, also when nobody
+/// waits for that any more.
+pub(super) struct Claim {
+    shared: Arc<Shared>,
+    id: SessionId,
+}
+
+impl Claim {
+    /// Of an id that no session has.
+    fn of_nobodys(shared: &Arc<Shared>, id: &SessionId) -> Option<Self> {
+        let mut table = shared.table();
+        if table.house.get(id).is_some() || !table.sweeping.insert(id.clone()) {
+            return None;
+        }
+        drop(table);
+        Some(Self {
+            shared: shared.clone(),
+            id: id.clone(),
+        })
+    }
+
+    /// Of the id of a session that ends, for its owner.
+    pub(super) fn of_own(shared: &Arc<Shared>, id: &SessionId) -> Self {
+        shared.table().sweeping.insert(id.clone());
+        Self {
+            shared: shared.clone(),
+            id: id.clone(),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.shared.table().sweeping.remove(&self.id);
+    }
+}

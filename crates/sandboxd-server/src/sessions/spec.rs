@@ -1,0 +1,95 @@
+//! What a session's sandbox is to be, from the settings in force and its runtime: pure.
+
+use crate::backends::{Asked, HostWorkspace, Network, PreparedImage, SandboxSpec};
+use crate::config::Service;
+use crate::runtimes::Runtime;
+use crate::runtimes::environment::environment;
+use std::path::PathBuf;
+
+/// The host name inside every sandbox.
+const HOSTNAME: &str = "sandbox";
+
+/// Why there is no such sandbox on any backend that exists.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SpecError {
+    /// Another network than none.
+    #[error("network mode {0:?} cannot be given: only \"none\" can")]
+    Network(String),
+    /// A container runtime by name.
+    #[error("OCI runtime {0:?} cannot be used by this backend")]
+    OciRuntime(String),
+}
+
+/// The uid that runs of this runtime have inside; absent means root inside.
+pub(super) fn user_of(service: &Service, runtime: &Runtime) -> Option<u32> {
+    runtime.user.or(service.sandbox_uid)
+}
+
+/// The specification. A runtime's own ceiling was set by somebody; the service's says itself whether it was.
+pub(super) fn sandbox_spec(
+    service: &Service,
+    runtime: &Runtime,
+    image: PreparedImage,
+    workspace: Option<PathBuf>,
+) -> Result<SandboxSpec, SpecError> {
+    let own = &runtime.ceilings;
+    let shared = &service.ceilings;
+    let network = own
+        .network_mode
+        .as_ref()
+        .or(shared.values.network_mode.as_ref());
+    if let Some(mode) = network.filter(|mode| *mode != "none") {
+        return Err(SpecError::Network(mode.clone()));
+    }
+    let oci = own
+        .oci_runtime
+        .as_ref()
+        .or(shared.values.oci_runtime.as_ref());
+    if let Some(name) = oci {
+        return Err(SpecError::OciRuntime(name.clone()));
+    }
+    let user = user_of(service, runtime);
+    Ok(SandboxSpec {
+        image,
+        env: environment(runtime, user),
+        work_dir: service.work_dir.clone(),
+        workspace: workspace.map(|path| HostWorkspace {
+            path,
+            managed: true,
+        }),
+        hostname: HOSTNAME.to_owned(),
+        memory_bytes: asked(
+            own.memory_bytes,
+            shared.values.memory_bytes,
+            shared.memory_explicit,
+        ),
+        // A swap ceiling beside a memory ceiling of another source would mean something nobody asked for.
+        memory_swap_bytes: if own.memory_bytes.is_some() || own.memory_swap_bytes.is_some() {
+            asked(own.memory_swap_bytes, None, true)
+        } else {
+            asked(None, shared.values.memory_swap_bytes, true)
+        },
+        cpus: asked(own.cpus, shared.values.cpus, shared.cpus_explicit),
+        cpu_shares: asked(own.cpu_shares, shared.values.cpu_shares, true),
+        pids: asked(own.pids, shared.values.pids, shared.pids_explicit),
+        tmpfs_bytes: service.tmpfs_bytes,
+        network: Network::None,
+        user,
+        keep_layer: service.persist_containers,
+        allow_unenforced: service.allow_unenforced.clone(),
+    })
+}
+
+fn asked<T>(own: Option<T>, shared: Option<T>, shared_explicit: bool) -> Option<Asked<T>> {
+    match (own, shared) {
+        (Some(value), _) => Some(Asked {
+            value,
+            explicit: true,
+        }),
+        (None, Some(value)) => Some(Asked {
+            value,
+            explicit: shared_explicit,
+        }),
+        (None, None) => None,
+    }
+}

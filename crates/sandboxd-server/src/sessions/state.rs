@@ -1,0 +1,587 @@
+//! What a session can be, and what may happen to it: pure, without clock, lock or I/O.
+//!
+//! ```text
+//!  (none) ──open──▶ Opening ──▶ Resident ──▶ Hibernating ──▶ Hibernated ──▶ Waking ──▶ Resident
+//!                     │            │                             ▲             │
+//!                     │ failure    │ its sandbox died            └── failure ──┤
+//!                     ▼            ├──▶ Fallen ── next operation ──────────────┘   (its files live outside)
+//!                   (none)         ├──▶ Lost      (they went with it: 410 for every run, until a delete)
+//!                                  └──▶ Closing ──▶ (none): workspace kept, or purged
+//! ```
+//!
+//! `Closing` is reached from every state but `Opening` (a session that is still opening is not there yet for anybody,
+//! save for a shutdown). A session in `Opening`, `Resident`, `Fallen`, `Hibernating` or `Waking` holds one *slot*, the
+//! right to a sandbox; so does one in `Closing` until its sandbox is gone. One in `Opening` or `Waking` that still
+//! `waits` holds none: it is the *heir* of a session on its way to sleep or out, and takes over that one's slot in the
+//! same step in which it becomes free. So a ceiling is never exceeded, not even for a moment.
+//!
+//! [`Rental::step`] answers with the next rental and what has to be done about it, or with a refusal, in which case
+//! nothing has changed. Whoever carries an [`Action`] out reports how it went with the next [`Event`].
+
+use crate::id::{SandboxId, SessionId, Tenant};
+use std::time::Duration;
+
+/// Where a session stands. Each variant holds exactly what exists then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its first sandbox is being made.
+    Opening {
+        /// The one that is being made.
+        sandbox: SandboxId,
+        /// Whether the slot is still somebody else's.
+        waits: bool,
+    },
+    /// Its sandbox runs.
+    Resident {
+        /// The one that runs.
+        sandbox: SandboxId,
+    },
+    /// Its sandbox died, its files did not: the next operation makes another one. It keeps its slot for that.
+    Fallen,
+    /// Its sandbox is being stopped; the session stays.
+    Hibernating {
+        /// The one that is being stopped.
+        sandbox: SandboxId,
+        /// Who takes the slot.
+        heir: Option<SessionId>,
+    },
+    /// It sleeps.
+    Hibernated {
+        /// The sandbox whose write layer was kept.
+        layer: Option<SandboxId>,
+        /// Since when (a native file operation moves this).
+        since: Duration,
+    },
+    /// Another sandbox is being made for it.
+    Waking {
+        /// The one that is being made.
+        sandbox: SandboxId,
+        /// Whether it starts from the layer that was kept under its id.
+        layer: bool,
+        /// Whether the slot is still somebody else's.
+        waits: bool,
+    },
+    /// Its sandbox died, and its files with it.
+    Lost,
+    /// It ends.
+    Closing {
+        /// What is left to be removed.
+        sandbox: Option<SandboxId>,
+        /// Who takes the slot.
+        heir: Option<SessionId>,
+    },
+}
+
+/// One session, as far as its life is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rental {
+    /// Tells it from an earlier session of the same id.
+    pub(super) serial: u64,
+    /// Label that is counted.
+    pub(super) tenant: Option<Tenant>,
+    /// Whether its files live outside its sandbox, so that another one finds them.
+    pub(super) files_outside: bool,
+    /// Operations in flight.
+    pub(super) uses: u32,
+    /// When the last one began or ended.
+    pub(super) last_used: Duration,
+    /// Where it stands.
+    pub(super) state: State,
+}
+
+/// Something that happens to a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Event {
+    /// An operation begins.
+    Enter,
+    /// An operation ends.
+    Leave,
+    /// The slot that it waited for is its own now.
+    SlotFree,
+    /// The sandbox that was being made runs.
+    Started,
+    /// The sandbox that was being made does not run, and nothing is left of it.
+    StartFailed,
+    /// This sandbox has ended by itself.
+    Died(SandboxId),
+    /// Its files are safe outside and it is not busy: let it sleep.
+    Hibernate {
+        /// Who takes the slot.
+        heir: Option<SessionId>,
+    },
+    /// The sandbox that was being stopped is gone, save for the layer, if one was kept.
+    Stopped {
+        /// Whether one was kept.
+        layer: bool,
+    },
+    /// An operation needs its sandbox.
+    Wake {
+        /// What the new one is called, unless a layer was kept under another id.
+        sandbox: SandboxId,
+        /// Whether the slot is still somebody else's.
+        waits: bool,
+    },
+    /// It has to end.
+    Close(Why),
+    /// Nothing is left of it.
+    Closed,
+}
+
+/// Why a session ends, and so what goes with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Somebody asked.
+    Delete {
+        /// The stored workspace goes too.
+        purge: bool,
+    },
+    /// It was not used for so long, and is not used now.
+    Idle {
+        /// So long.
+        than: Duration,
+    },
+    /// Room for another open session; only one that sleeps unused.
+    OpenCeiling,
+    /// The daemon ends.
+    Shutdown,
+}
+
+/// What has to be done about a transition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Make this sandbox; then [`Event::Started`] or [`Event::StartFailed`].
+    Create {
+        /// Its id.
+        sandbox: SandboxId,
+        /// Whether it starts from the layer that was kept under this id.
+        layer: bool,
+    },
+    /// Stop this sandbox and keep what lives on; then [`Event::Stopped`].
+    Stop(SandboxId),
+    /// Remove what is left of this sandbox. Nothing waits for it.
+    Clear(SandboxId),
+    /// End the sandbox and everything else that goes; then [`Event::Closed`].
+    End {
+        /// What is left to be removed.
+        sandbox: Option<SandboxId>,
+        /// The stored workspace goes too.
+        purge: bool,
+    },
+    /// The session's slot is free; its heir takes it.
+    PassSlot(SessionId),
+    /// The session is no more.
+    Forget,
+}
+
+/// Why something may not happen to a session now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    /// It is still being opened.
+    #[error("it is still being opened")]
+    Opening,
+    /// It ends.
+    #[error("it is being closed")]
+    Closing,
+    /// Its sandbox is gone, and its files with it.
+    #[error("its sandbox is gone")]
+    Lost,
+    /// It runs already.
+    #[error("its sandbox runs")]
+    Awake,
+    /// It sleeps already.
+    #[error("it sleeps")]
+    Asleep,
+    /// It is on its way to sleep or awake; wait for the end of that.
+    #[error("it is between two states")]
+    Changing,
+    /// Operations are in flight.
+    #[error("it is in use")]
+    Busy,
+    /// It was used too recently.
+    #[error("it was used recently")]
+    Recent,
+    /// Its files would go with its sandbox.
+    #[error("its files live in its sandbox")]
+    FilesInside,
+    /// It is not waiting for anything of the kind.
+    #[error("it does not wait for that")]
+    Unexpected,
+}
+
+/// The next rental (`None`: the session is no more) and what has to be done.
+pub(super) type Step = Result<(Option<Rental>, Vec<Action>), Refusal>;
+
+impl State {
+    /// Whether the session holds a slot.
+    pub(super) fn holds_slot(&self) -> bool {
+        match self {
+            Self::Resident { .. } | Self::Fallen | Self::Hibernating { .. } => true,
+            Self::Opening { waits, .. } | Self::Waking { waits, .. } => !waits,
+            Self::Closing { sandbox, .. } => sandbox.is_some(),
+            Self::Hibernated { .. } | Self::Lost => false,
+        }
+    }
+
+    /// Whether the session counts as open.
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self, Self::Closing { .. })
+    }
+
+    /// The slot is on its way to be free, and nobody has been promised it.
+    pub(super) fn slot_is_coming(&self) -> bool {
+        match self {
+            Self::Hibernating { heir, .. } => heir.is_none(),
+            Self::Closing { sandbox, heir } => sandbox.is_some() && heir.is_none(),
+            Self::Opening { .. }
+            | Self::Resident { .. }
+            | Self::Fallen
+            | Self::Hibernated { .. }
+            | Self::Waking { .. }
+            | Self::Lost => false,
+        }
+    }
+}
+
+impl Rental {
+    /// One that begins.
+    pub(super) fn open(
+        serial: u64,
+        tenant: Option<Tenant>,
+        files_outside: bool,
+        sandbox: SandboxId,
+        waits: bool,
+        now: Duration,
+    ) -> (Self, Vec<Action>) {
+        let actions = if waits {
+            Vec::new()
+        } else {
+            vec![Action::Create {
+                sandbox: sandbox.clone(),
+                layer: false,
+            }]
+        };
+        let rental = Self {
+            serial,
+            tenant,
+            files_outside,
+            uses: 0,
+            last_used: now,
+            state: State::Opening { sandbox, waits },
+        };
+        (rental, actions)
+    }
+
+    /// How long it has not been used.
+    pub(super) fn idle(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.last_used)
+    }
+
+    /// What happens when something happens. See the drawing above.
+    pub(super) fn step(&self, event: Event, now: Duration) -> Step {
+        match event {
+            Event::Enter => self.enter(now),
+            Event::Leave => Ok((Some(self.left(now)), vec![])),
+            Event::SlotFree => self.slot_free(),
+            Event::Started => self.started(now),
+            Event::StartFailed => self.start_failed(now),
+            Event::Died(sandbox) => self.died(&sandbox),
+            Event::Hibernate { heir } => self.hibernate(heir, now),
+            Event::Stopped { layer } => self.stopped(layer, now),
+            Event::Wake { sandbox, waits } => self.wake(sandbox, waits),
+            Event::Close(why) => self.close(why, now),
+            Event::Closed => self.closed(),
+        }
+    }
+
+    fn to(&self, state: State) -> Option<Self> {
+        Some(Self {
+            state,
+            ..self.clone()
+        })
+    }
+
+    fn enter(&self, now: Duration) -> Step {
+        let mut next = match &self.state {
+            State::Opening { .. } => return Err(Refusal::Opening),
+            State::Closing { .. } => return Err(Refusal::Closing),
+            State::Lost => return Err(Refusal::Lost),
+            State::Hibernated { layer, .. } => Self {
+                state: State::Hibernated {
+                    layer: layer.clone(),
+                    since: now,
+                },
+                ..self.clone()
+            },
+            State::Resident { .. }
+            | State::Fallen
+            | State::Hibernating { .. }
+            | State::Waking { .. } => self.clone(),
+        };
+        next.uses += 1;
+        next.last_used = now;
+        Ok((Some(next), vec![]))
+    }
+
+    /// An operation that has begun may always end.
+    fn left(&self, now: Duration) -> Self {
+        let mut next = self.clone();
+        next.uses = next.uses.saturating_sub(1);
+        next.last_used = now;
+        if let State::Hibernated { since, .. } = &mut next.state {
+            *since = now;
+        }
+        next
+    }
+
+    fn slot_free(&self) -> Step {
+        let (state, sandbox, layer) = match &self.state {
+            State::Opening {
+                sandbox,
+                waits: true,
+            } => {
+                let state = State::Opening {
+                    sandbox: sandbox.clone(),
+                    waits: false,
+                };
+                (state, sandbox, false)
+            }
+            State::Waking {
+                sandbox,
+                layer,
+                waits: true,
+            } => {
+                let state = State::Waking {
+                    sandbox: sandbox.clone(),
+                    layer: *layer,
+                    waits: false,
+                };
+                (state, sandbox, *layer)
+            }
+            _ => return Err(Refusal::Unexpected),
+        };
+        let create = Action::Create {
+            sandbox: sandbox.clone(),
+            layer,
+        };
+        Ok((self.to(state), vec![create]))
+    }
+
+    fn started(&self, now: Duration) -> Step {
+        match &self.state {
+            State::Opening {
+                sandbox,
+                waits: false,
+            }
+            | State::Waking {
+                sandbox,
+                waits: false,
+                ..
+            } => {
+                let sandbox = sandbox.clone();
+                let mut next = self.clone();
+                next.state = State::Resident { sandbox };
+                next.last_used = now;
+                Ok((Some(next), vec![]))
+            }
+            // It has to end already; the end is under way.
+            State::Closing { .. } => Ok((Some(self.clone()), vec![])),
+            _ => Err(Refusal::Unexpected),
+        }
+    }
+
+    fn start_failed(&self, now: Duration) -> Step {
+        match &self.state {
+            State::Opening { waits: false, .. } => Ok((None, vec![Action::Forget])),
+            State::Waking {
+                sandbox,
+                layer,
+                waits: false,
+            } => Ok((
+                self.to(State::Hibernated {
+                    layer: layer.then(|| sandbox.clone()),
+                    since: now,
+                }),
+                vec![],
+            )),
+            State::Closing { .. } => Ok((Some(self.clone()), vec![])),
+            _ => Err(Refusal::Unexpected),
+        }
+    }
+
+    fn died(&self, dead: &SandboxId) -> Step {
+        match &self.state {
+            State::Resident { sandbox } if sandbox == dead => {
+                let state = if self.files_outside {
+                    State::Fallen
+                } else {
+                    State::Lost
+                };
+                Ok((self.to(state), vec![Action::Clear(dead.clone())]))
+            }
+            State::Hibernating { sandbox, .. } if sandbox == dead => {
+                Ok((Some(self.clone()), vec![]))
+            }
+            State::Closing { .. } => Ok((Some(self.clone()), vec![])),
+            _ => Err(Refusal::Unexpected),
+        }
+    }
+
+    /// Whether it could be hibernated for want of a slot, having been idle so long.
+    pub(super) fn may_hibernate(&self, idle: Duration, now: Duration) -> Result<(), Refusal> {
+        match &self.state {
+            State::Resident { .. } | State::Fallen => {}
+            State::Opening { .. } => return Err(Refusal::Opening),
+            State::Hibernating { .. } | State::Waking { .. } => return Err(Refusal::Changing),
+            State::Hibernated { .. } => return Err(Refusal::Asleep),
+            State::Lost => return Err(Refusal::Lost),
+            State::Closing { .. } => return Err(Refusal::Closing),
+        }
+        if self.uses > 0 {
+            return Err(Refusal::Busy);
+        }
+        if !self.files_outside {
+            return Err(Refusal::FilesInside);
+        }
+        if self.idle(now) < idle {
+            return Err(Refusal::Recent);
+        }
+        Ok(())
+    }
+
+    fn hibernate(&self, heir: Option<SessionId>, now: Duration) -> Step {
+        self.may_hibernate(Duration::ZERO, now)?;
+        match &self.state {
+            State::Resident { sandbox } => {
+                let sandbox = sandbox.clone();
+                let stop = Action::Stop(sandbox.clone());
+                Ok((self.to(State::Hibernating { sandbox, heir }), vec![stop]))
+            }
+            // Nothing runs: it sleeps at once.
+            _ => Ok((
+                self.to(State::Hibernated {
+                    layer: None,
+                    since: now,
+                }),
+                heir.map(Action::PassSlot).into_iter().collect(),
+            )),
+        }
+    }
+
+    fn stopped(&self, layer: bool, now: Duration) -> Step {
+        match &self.state {
+            State::Hibernating { sandbox, heir } => Ok((
+                self.to(State::Hibernated {
+                    layer: layer.then(|| sandbox.clone()),
+                    since: now,
+                }),
+                heir.clone().map(Action::PassSlot).into_iter().collect(),
+            )),
+            State::Closing { .. } => Ok((Some(self.clone()), vec![])),
+            _ => Err(Refusal::Unexpected),
+        }
+    }
+
+    fn wake(&self, sandbox: SandboxId, waits: bool) -> Step {
+        let (sandbox, layer, waits) = match &self.state {
+            // It kept its slot.
+            State::Fallen => (sandbox, false, false),
+            State::Hibernated { layer: None, .. } => (sandbox, false, waits),
+            State::Hibernated {
+                layer: Some(kept), ..
+            } => (kept.clone(), true, waits),
+            State::Resident { .. } => return Err(Refusal::Awake),
+            State::Opening { .. } => return Err(Refusal::Opening),
+            State::Hibernating { .. } | State::Waking { .. } => return Err(Refusal::Changing),
+            State::Lost => return Err(Refusal::Lost),
+            State::Closing { .. } => return Err(Refusal::Closing),
+        };
+        let actions = if waits {
+            vec![]
+        } else {
+            vec![Action::Create {
+                sandbox: sandbox.clone(),
+                layer,
+            }]
+        };
+        let state = State::Waking {
+            sandbox,
+            layer,
+            waits,
+        };
+        Ok((self.to(state), actions))
+    }
+
+    fn close(&self, why: Why, now: Duration) -> Step {
+        match why {
+            Why::Delete { .. } | Why::Shutdown => {}
+            Why::Idle { than } => self.may_reap(than, now)?,
+            Why::OpenCeiling => match &self.state {
+                State::Hibernated { .. } if self.uses == 0 => {}
+                State::Hibernated { .. } => return Err(Refusal::Busy),
+                _ => return Err(Refusal::Awake),
+            },
+        }
+        let (sandbox, heir) = match &self.state {
+            State::Opening { sandbox, waits } => match why {
+                Why::Shutdown => ((!waits).then(|| sandbox.clone()), None),
+                Why::Delete { .. } | Why::Idle { .. } | Why::OpenCeiling => {
+                    return Err(Refusal::Opening);
+                }
+            },
+            State::Resident { sandbox } => (Some(sandbox.clone()), None),
+            State::Hibernating { sandbox, heir } => (Some(sandbox.clone()), heir.clone()),
+            State::Waking {
+                sandbox,
+                waits: false,
+                ..
+            } => (Some(sandbox.clone()), None),
+            State::Fallen | State::Lost => (None, None),
+            State::Hibernated { layer, .. } => (layer.clone(), None),
+            State::Waking {
+                sandbox,
+                layer,
+                waits: true,
+            } => (layer.then(|| sandbox.clone()), None),
+            State::Closing { .. } => return Err(Refusal::Closing),
+        };
+        let purge = matches!(why, Why::Delete { purge: true });
+        // A kept layer is no sandbox and holds no slot, yet has to be removed like one.
+        let slot = self.state.holds_slot().then(|| sandbox.clone()).flatten();
+        let end = Action::End { sandbox, purge };
+        Ok((
+            self.to(State::Closing {
+                sandbox: slot,
+                heir,
+            }),
+            vec![end],
+        ))
+    }
+
+    fn may_reap(&self, than: Duration, now: Duration) -> Result<(), Refusal> {
+        if self.uses > 0 {
+            return Err(Refusal::Busy);
+        }
+        match &self.state {
+            State::Resident { .. } | State::Fallen | State::Lost => {
+                (self.idle(now) > than).then_some(()).ok_or(Refusal::Recent)
+            }
+            State::Hibernated { since, .. } => (now.saturating_sub(*since) >= than)
+                .then_some(())
+                .ok_or(Refusal::Recent),
+            State::Opening { .. } => Err(Refusal::Opening),
+            State::Hibernating { .. } | State::Waking { .. } => Err(Refusal::Changing),
+            State::Closing { .. } => Err(Refusal::Closing),
+        }
+    }
+
+    fn closed(&self) -> Step {
+        match &self.state {
+            State::Closing { heir, .. } => {
+                let mut actions = vec![Action::Forget];
+                actions.extend(heir.clone().map(Action::PassSlot));
+                Ok((None, actions))
+            }
+            _ => Err(Refusal::Unexpected),
+        }
+    }
+}

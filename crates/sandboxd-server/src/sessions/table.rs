@@ -1,0 +1,316 @@
+//! The one table of sessions, and the one lock around it. Nobody holds the lock over I/O: every method here computes
+//! and hands out orders; owners and handlers do the waiting.
+
+use super::admission::{Ceilings, House, NoRoom, NoStep, Orders};
+use super::events::EventLog;
+use super::owner;
+use super::state::{Action, Event, Rental, State};
+use super::words::{Happened, View};
+use crate::auth::session_tokens::{Nonce, SessionTokens};
+use crate::backends::{Backend, Enforced, Usage};
+use crate::clock::Clock;
+use crate::config::Service;
+use crate::id::{RunId, SandboxId, SessionId};
+use crate::runtimes::Runtime;
+use crate::workspaces::Workspaces;
+use sandboxd_protocol::client::Client;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What all parts of this room share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) tokens: SessionTokens,
+    pub(super) workspaces: Workspaces,
+    /// Commands that may run at once.
+    pub(super) permits: Semaphore,
+    /// Commands that may wait at once (for a sandbox to wake, or for a permit).
+    pub(super) queue: Semaphore,
+    /// Every task of this room; a shutdown waits for them.
+    pub(super) tasks: TaskTracker,
+    /// Ends the reaper.
+    pub(super) stopping: CancellationToken,
+    table: Mutex<Table>,
+}
+
+/// Everything that changes.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) house: House,
+    pub(super) details: BTreeMap<SessionId, Detail>,
+    pub(super) service: Arc<Service>,
+    /// Ids whose stored workspace is being swept; nobody opens them meanwhile.
+    pub(super) sweeping: HashSet<SessionId>,
+    /// Whether the daemon ends.
+    pub(super) stopping: bool,
+}
+
+/// What is known of a session besides its life.
+#[derive(Debug)]
+pub(super) struct Detail {
+    pub(super) serial: u64,
+    pub(super) runtime: Arc<Runtime>,
+    pub(super) nonce: Nonce,
+    pub(super) created: Duration,
+    pub(super) log: EventLog,
+    pub(super) sample: Option<Sample>,
+    pub(super) runs: Runs,
+    /// The sandbox's guest, while the session is resident.
+    pub(super) client: Option<Client>,
+    pub(super) enforced: Enforced,
+    /// Whoever waits for a transition looks here; the owner says here why one failed.
+    pub(super) stage: watch::Sender<Stage>,
+    /// The owner's mailbox, while there is an owner.
+    owner: Option<mpsc::Sender<Action>>,
+}
+
+/// What waiters look at: it changes with every transition.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stage {
+    /// How many times a sandbox of this session did not start.
+    pub(super) failures: u64,
+    /// Why the last one did not.
+    pub(super) cause: Option<String>,
+    /// Why something is left of the session, although it is closed.
+    pub(super) left: Option<String>,
+}
+
+/// The last usage sample of a session.
+#[derive(Debug, Clone)]
+pub(super) struct Sample {
+    pub(super) sandbox: SandboxId,
+    pub(super) at: Duration,
+    pub(super) usage: Option<Usage>,
+    pub(super) cpu_percent: Option<f64>,
+}
+
+/// The runs that can be stopped by their ids; one id may be in use twice.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    pub(super) by_id: HashMap<RunId, Vec<Arc<RunSwitch>>>,
+    /// Rings whenever a run appears.
+    pub(super) appeared: Arc<Notify>,
+}
+
+/// Stops one run, and says when it is over.
+#[derive(Debug, Default)]
+pub(super) struct RunSwitch {
+    /// Asks it to stop.
+    pub(super) stop: CancellationToken,
+    /// It is over.
+    pub(super) over: CancellationToken,
+}
+
+/// Longest queue of orders that one owner can have: each order waits for the report of the one before, save for a
+/// clearing and an end.
+const ORDERS_MAX: usize = 8;
+
+impl Shared {
+    pub(super) fn new(
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        tokens: SessionTokens,
+        workspaces: Workspaces,
+        service: Service,
+    ) -> Self {
+        let commands = usize::try_from(service.max_running_commands).unwrap_or(usize::MAX);
+        let commands = commands.clamp(1, Semaphore::MAX_PERMITS / 2);
+        Self {
+            backend,
+            clock,
+            tokens,
+            workspaces,
+            permits: Semaphore::new(commands),
+            queue: Semaphore::new(commands * 2),
+            tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+            table: Mutex::new(Table {
+                house: House::default(),
+                details: BTreeMap::new(),
+                service: Arc::new(service),
+                sweeping: HashSet::new(),
+                stopping: false,
+            }),
+        }
+    }
+
+    /// The lock. Held for a few computations, never over an await.
+    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+        // A panic under the lock is a bug of one request; the others go on.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn service(&self) -> Arc<Service> {
+        self.table().service.clone()
+    }
+
+    /// Something happens to a session; the orders go to the owners.
+    pub(super) fn report(
+        self: &Arc<Self>,
+        id: &SessionId,
+        serial: u64,
+        event: Event,
+    ) -> Result<(), NoStep> {
+        self.report_with(id, serial, event, |_| {})
+    }
+
+    /// As [`Shared::report`]; `note` sees the session's details before anybody else hears of the transition.
+    pub(super) fn report_with(
+        self: &Arc<Self>,
+        id: &SessionId,
+        serial: u64,
+        event: Event,
+        note: impl FnOnce(&mut Detail),
+    ) -> Result<(), NoStep> {
+        let now = self.clock.now();
+        let mut table = self.table();
+        let orders = table.house.apply(id, serial, event, now)?;
+        if let Some(detail) = table.details.get_mut(id) {
+            note(detail);
+        }
+        self.carry_out(&mut table, Some(id), orders);
+        Ok(())
+    }
+
+    /// Sends orders to the owners, and tells waiters. To be called under the lock in which the orders came up, so that
+    /// they arrive in that order.
+    pub(super) fn carry_out(
+        self: &Arc<Self>,
+        table: &mut Table,
+        about: Option<&SessionId>,
+        orders: Orders,
+    ) {
+        let mut touched: Vec<SessionId> = about.cloned().into_iter().collect();
+        for (id, action) in orders {
+            match action {
+                Action::Forget => {
+                    // Waiters see their channel closed, with the last cause in it.
+                    table.details.remove(&id);
+                }
+                action => self.order(table, &id, action),
+            }
+            if !touched.contains(&id) {
+                touched.push(id);
+            }
+        }
+        for id in touched {
+            let Table { house, details, .. } = &mut *table;
+            let (Some(rental), Some(detail)) = (house.get(&id), details.get_mut(&id)) else {
+                continue;
+            };
+            if !matches!(rental.state, State::Resident { .. }) {
+                detail.client = None;
+            }
+            // Nothing is left to be owned: the owner ends when it has done what was ordered before.
+            if matches!(rental.state, State::Hibernated { .. } | State::Lost) {
+                detail.owner = None;
+            }
+            detail.stage.send_modify(|_| {});
+        }
+    }
+
+    fn order(self: &Arc<Self>, table: &mut Table, id: &SessionId, action: Action) {
+        let Some(detail) = table.details.get_mut(id) else {
+            return;
+        };
+        let mailbox = detail.owner.get_or_insert_with(|| {
+            let (mailbox, orders) = mpsc::channel(ORDERS_MAX);
+            owner::spawn(self.clone(), id.clone(), detail.serial, orders);
+            mailbox
+        });
+        if mailbox.try_send(action).is_err() {
+            debug_assert!(false, "an owner has at most {ORDERS_MAX} orders");
+            tracing::error!(session = %id, "an order was lost; the session is stuck");
+        }
+    }
+
+    /// A row of the activity log.
+    pub(super) fn log(&self, id: &SessionId, serial: Option<u64>, happened: Happened) {
+        let now = self.clock.now();
+        let mut table = self.table();
+        if let Some(detail) = table.details.get_mut(id)
+            && serial.is_none_or(|serial| serial == detail.serial)
+        {
+            detail.log.push(happened, now);
+        }
+    }
+}
+
+impl Table {
+    /// The ceilings in force.
+    pub(super) fn ceilings(&self) -> Ceilings {
+        let service = &self.service;
+        Ceilings {
+            resident: service.max_sessions,
+            open: service.max_open_sessions,
+            per_tenant: service.max_sessions_per_tenant,
+            evict_idle: service.evict_idle_after.map(Duration::from_secs),
+        }
+    }
+
+    /// Wakes or heals a session, if there is room.
+    pub(super) fn wake(&mut self, id: &SessionId, now: Duration) -> Result<Orders, NoRoom> {
+        let ceilings = self.ceilings();
+        self.house.wake(id, SandboxId::generate(), now, &ceilings)
+    }
+
+    /// One session as it is shown: one that opens is not there yet, one that closes no more.
+    pub(super) fn view(&self, id: &SessionId, now: Duration) -> Option<View> {
+        let rental = self.house.get(id)?;
+        let detail = self.details.get(id)?;
+        let (alive, hibernated, used) = match &rental.state {
+            State::Opening { .. } | State::Closing { .. } => return None,
+            State::Resident { .. } => {
+                let alive = detail.client.as_ref().is_some_and(|c| !c.is_closed());
+                (alive, false, rental.last_used)
+            }
+            State::Fallen | State::Lost => (false, false, rental.last_used),
+            State::Hibernated { since, .. } => (true, true, rental.last_used.max(*since)),
+            State::Hibernating { .. } | State::Waking { .. } => (true, true, rental.last_used),
+        };
+        Some(View {
+            id: id.clone(),
+            runtime: detail.runtime.alias.clone(),
+            tenant: rental.tenant.clone(),
+            alive,
+            hibernated,
+            created: detail.created,
+            last_activity: used,
+            idle: now.saturating_sub(used),
+            enforced: detail.enforced.clone(),
+        })
+    }
+
+    /// A session that is there for clients.
+    pub(super) fn visible(&self, id: &SessionId) -> Option<(&Rental, &Detail)> {
+        let rental = self.house.get(id)?;
+        match rental.state {
+            State::Opening { .. } | State::Closing { .. } => None,
+            _ => Some((rental, self.details.get(id)?)),
+        }
+    }
+}
+
+impl Detail {
+    pub(super) fn new(serial: u64, runtime: Arc<Runtime>, created: Duration) -> Self {
+        Self {
+            serial,
+            runtime,
+            nonce: Nonce::generate(),
+            created,
+            log: EventLog::default(),
+            sample: None,
+            runs: Runs::default(),
+            client: None,
+            enforced: Enforced::default(),
+            stage: watch::Sender::new(Stage::default()),
+            owner: None,
+        }
+    }
+}
