@@ -11,6 +11,9 @@ HERE = pathlib.Path(__file__).parent
 MINUTES = 15
 
 VERSIONS = {"a": "0.2.29", "b": "0.2.37"}
+# The releases between the two whose client asks for other things than its predecessor's.
+OLDER = ("0.2.30", "0.2.32", "0.2.34", "0.2.35", "0.2.36")
+# SHA-256 of the source distributions.
 SOURCES = {
     "a": "acf2abd1aceeb40cfd9f1a2076123df0bce19c82a45288fd1cdde60b831acbec",
     "b": "e17509a069fcfe9fa63e0dd72a231a138fb7e324a7ae0f880bcdcb476919961b",
@@ -56,6 +59,20 @@ def tests(cache: pathlib.Path, era: str) -> pathlib.Path:
         packed.extractall(unfinished, filter="data")
     (unfinished / name).rename(place)
     unfinished.rmdir()
+    return place
+
+
+def older(cache: pathlib.Path, version: str) -> pathlib.Path:
+    """A folder with that release of the package alone; what it needs is era B's."""
+    place = cache / "releases" / version
+    if not place.is_dir():
+        print(f"fetching pydantic-ai-backend {version}", flush=True)
+        unfinished = place.with_name(f"{version}.unfinished")
+        if unfinished.exists():
+            shutil.rmtree(unfinished)
+        only = ["--no-deps", "--only-binary", "pydantic-ai-backend", "--target", str(unfinished)]
+        pip(python(cache, "b"), "install", *only, f"pydantic-ai-backend=={version}")
+        unfinished.rename(place)
     return place
 
 

@@ -41,6 +41,8 @@ class Suite:
 SUITES = (
     Suite("conformance-url", "b", "url", ("test_conformance_url.py",), 39),
     Suite("remote-url", "a", "url", ("test_remote_sandbox_url.py",), 14),
+    Suite("agent-a", "a", "url", ("test_agent.py",), 2),
+    Suite("versions-b", "b", "versions", ("test_client_version.py",), 2 * len(packages.OLDER)),
     Suite("conformance-b", "b", "peer", ("tests/test_workspace_sandboxd_conformance.py",), 39),
     Suite("workspace-b", "b", "peer", ("tests/test_workspace_sandboxd.py",), 96),
     Suite("remote-b", "b", "peer", ("tests/test_remote_sandbox.py",), 198),
@@ -125,6 +127,27 @@ def run_url(suite: Suite, place: Place, cache: pathlib.Path) -> Result:
     return result
 
 
+def run_versions(suite: Suite, place: Place, cache: pathlib.Path) -> Result:
+    """The same checks with each older release of the client, in front of the environment's own on the path."""
+    settings = place.settings() | {"runtimes": "python=python:3.12-slim"}
+    total = Result(0, 0, 0, [])
+    with service.Service(place.variables, place.log, settings) as running:
+        for version in packages.OLDER:
+            env = {
+                "SANDBOXD_URL": running.url,
+                "SANDBOXD_TOKEN": service.TOKEN,
+                "PEER_VERSION": version,
+                "PYTHONPATH": str(packages.older(cache, version)),
+            }
+            result = pytest(suite, place, cache, ["-c", "pytest.ini", *suite.files], HERE / "url", env)
+            total.passed += result.passed
+            total.failed += result.failed
+            total.skipped += result.skipped
+            total.complaints += [f"{version}: {complaint}" for complaint in result.complaints]
+        running.stop()
+    return total
+
+
 def run_peer(suite: Suite, place: Place, cache: pathlib.Path) -> Result:
     sources = packages.tests(cache, suite.era)
     left_out = (HERE / "deselect" / f"era-{suite.era}.txt").read_text().splitlines()
@@ -153,7 +176,7 @@ def run_golden(suite: Suite, place: Place, cache: pathlib.Path) -> Result:
     return Result(matched, len(complaints), 0, complaints)
 
 
-KINDS = {"url": run_url, "peer": run_peer, "golden": run_golden}
+KINDS = {"url": run_url, "versions": run_versions, "peer": run_peer, "golden": run_golden}
 
 
 def run(suite: Suite, binary: pathlib.Path, cache: pathlib.Path, images: str) -> Result:
