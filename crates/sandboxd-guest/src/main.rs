@@ -1,2 +1,39 @@
-//! x
-fn main() {}
+//! The program inside a sandbox: runs programs, touches files, dials ports, ends everything.
+//!
+//! It is PID 1 of the sandbox where that is possible, speaks over the socket it inherits as descriptor 3, and ends when
+//! that does; the kernel then ends everything else in the PID namespace. Nothing inside can trace, read or write it
+//! (it is not dumpable from its first instruction on), nor signal it as PID 1. It is one thread.
+//!
+//! - [`guest`]: the guest as the link sees it.
+//! - [`run`], [`spawn`], [`process`]: a run, its words, its processes; [`tree`] and [`leaf`] are the two ways to end them.
+//! - [`files`], [`dial`]: the other two things a daemon asks for.
+//! - [`children`], [`sinks`]: what outlives a run.
+//! - [`sys`]: system calls, and all unsafe code.
+
+mod children;
+mod dial;
+mod files;
+mod guest;
+mod leaf;
+mod limits;
+mod process;
+mod run;
+mod sinks;
+mod spawn;
+mod start;
+mod sys;
+mod tree;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match start::start() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody may be listening.
+            let _ = writeln!(std::io::stderr(), "sandboxd-guest: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

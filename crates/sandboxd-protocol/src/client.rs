@@ -5,16 +5,17 @@
 //! only itself.
 
 use crate::channel::Channel;
-use crate::frame::{self, Frame, Tag};
+use crate::frame::{self, Frame, FrameError, Tag};
 use crate::limits::{
     ANSWER_BYTES_MAX, ENTRIES_PER_BATCH, HELLO_SECONDS_MAX, NAME_BYTES_MAX, OPEN_SECONDS_MAX,
     RAW_BYTES_MAX, SILENCE_SECONDS_MAX, SUBSTREAMS_MAX,
 };
 use crate::link::{self, Opening};
 use crate::message::{
-    Entry, FileAnswer, FileError, FileOp, FileRequest, GENERATION, Hello, PathRule, Request, Run,
-    Welcome, WriteControl,
+    Entry, FileAnswer, FileError, FileOp, FileRequest, GENERATION, Hello, NotStarted, PathRule,
+    Request, Run, Welcome, WriteControl,
 };
+use crate::run;
 pub use crate::run::{Output, RunEvents, RunInput};
 use crate::substream::{Broken, FrameReader, FrameWriter, Hold, halves};
 use bytes::{Bytes, BytesMut};
@@ -159,8 +160,19 @@ impl Client {
     /// The link's. Whether the program started is the first of its events.
     pub async fn run(&self, run: Run) -> Result<(RunInput, RunEvents), LinkError> {
         let stdin = run.stdin;
-        let opened = self.ask(&Request::Run(run)).await?;
-        Ok(crate::run::halves(opened, stdin))
+        within(OPEN_SECONDS_MAX, async {
+            let mut opened = self.open().await?;
+            match opened.writer.message(&Request::Run(run)).await {
+                // More than a message holds is more than the kernel takes: the answer a guest would give.
+                Err(Broken::Garbage(FrameError::TooLong { bytes, limit })) => {
+                    let (bytes, limit) = (as_u64(bytes), as_u64(limit));
+                    let why = NotStarted::TooLarge { bytes, limit };
+                    Ok(run::halves(opened, stdin, Some(why)))
+                }
+                result => sent(result).map(|()| run::halves(opened, stdin, None)),
+            }
+        })
+        .await
     }
 
     /// Reads a whole file, at most `limit` bytes.

@@ -26,6 +26,7 @@ pub struct RunEvents {
     reader: FrameReader,
     window: Arc<Semaphore>,
     stage: Stage,
+    refused: Option<NotStarted>,
     _hold: Hold,
     _keep: Keep,
 }
@@ -52,7 +53,12 @@ enum Stage {
     Over,
 }
 
-pub(crate) fn halves(opened: Opened, stdin: bool) -> (RunInput, RunEvents) {
+/// The two halves of a fresh substream. `refused`: nothing was sent on it, since this is already the answer.
+pub(crate) fn halves(
+    opened: Opened,
+    stdin: bool,
+    refused: Option<NotStarted>,
+) -> (RunInput, RunEvents) {
     let window = Arc::new(Semaphore::new(STDIN_WINDOW_BYTES));
     let input = RunInput {
         writer: opened.writer,
@@ -64,6 +70,7 @@ pub(crate) fn halves(opened: Opened, stdin: bool) -> (RunInput, RunEvents) {
         reader: opened.reader,
         window,
         stage: Stage::Asked,
+        refused,
         _hold: opened.hold,
         _keep: opened.keep,
     };
@@ -178,6 +185,9 @@ impl RunEvents {
     }
 
     async fn advance(&mut self) -> Result<Output, LinkError> {
+        if let Some(why) = self.refused.take() {
+            return Ok(Output::NotStarted(why));
+        }
         loop {
             let frame = self.reader.expect().await?;
             let event = match frame.tag {

@@ -1,0 +1,134 @@
+//! A cgroup of its own for each run, where the sandbox was given a cgroup2 directory: born inside, ended by one write.
+//!
+//! A leaf whose run left programs in the background stays with them and is removed when they have gone.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
+use rustix::io::{Errno, write};
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// The directory that runs get their leaves in.
+#[derive(Debug)]
+pub(crate) struct Leaves {
+    directory: OwnedFd,
+    next: AtomicU64,
+    left: Mutex<VecDeque<String>>,
+}
+
+/// One run's cgroup.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    name: String,
+    directory: OwnedFd,
+}
+
+/// Leaves that are looked at, oldest first, whenever a run ends.
+const LOOKED_AT: usize = 16;
+
+impl Leaves {
+    /// Uses a directory if leaves can be made in it and ended; says why not.
+    pub(crate) fn open(directory: OwnedFd) -> io::Result<Self> {
+        let leaves = Self {
+            directory,
+            next: AtomicU64::new(0),
+            left: Mutex::new(VecDeque::new()),
+        };
+        let leaf = leaves.make()?;
+        let ended = leaf.kill();
+        leaves.remove(&leaf.name)?;
+        ended?;
+        Ok(leaves)
+    }
+
+    /// A fresh leaf.
+    pub(crate) fn make(&self) -> io::Result<Leaf> {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let name = format!("run-{number}");
+            match mkdirat(&self.directory, &name, Mode::from_raw_mode(0o755)) {
+                Ok(()) => {}
+                // Left by a guest before this one.
+                Err(Errno::EXIST) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory = openat(&self.directory, &name, flags, Mode::empty())?;
+            return Ok(Leaf { name, directory });
+        }
+    }
+
+    /// Removes a leaf if it is empty.
+    fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(unlinkat(&self.directory, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Puts a leaf away: removed now if its processes are gone, else at the end of a later run.
+    pub(crate) fn put_away(&self, leaf: Leaf) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.push_front(leaf.name);
+        for _ in 0..left.len().min(LOOKED_AT) {
+            if let Some(name) = left.pop_front()
+                && self.remove(&name).is_err()
+            {
+                left.push_back(name);
+            }
+        }
+    }
+
+    /// Kills for memory that the kernel counted in the whole sandbox, where it counts them here.
+    pub(crate) fn memory_kills(&self) -> Option<u64> {
+        counter(&read(&self.directory, "memory.events").ok()?, "oom_kill")
+    }
+}
+
+impl Leaf {
+    /// For a birth inside.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// Kills everything inside, forks under way included.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = openat(&self.directory, "cgroup.kill", flags, Mode::empty())?;
+        write(&file, b"1")?;
+        Ok(())
+    }
+
+    /// Whether anything lives inside.
+    pub(crate) fn populated(&self) -> io::Result<bool> {
+        let events = read(&self.directory, "cgroup.events")?;
+        Ok(counter(&events, "populated") != Some(0))
+    }
+}
+
+fn read(directory: &OwnedFd, name: &str) -> io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = openat(directory, name, flags, Mode::empty())?;
+    let mut text = String::new();
+    std::fs::File::from(file).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn counter(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (word, value) = line.split_once(' ')?;
+        (word == name).then(|| value.trim().parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_found_by_their_whole_name() {
+        let text = "low 0\noom 3\noom_kill 7\n";
+        assert_eq!(counter(text, "oom_kill"), Some(7));
+        assert_eq!(counter(text, "oom"), Some(3));
+        assert_eq!(counter(text, "populated"), None);
+    }
+}

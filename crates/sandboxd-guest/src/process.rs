@@ -1,0 +1,225 @@
+//! One running program and its tree: its birth in one of two ways, its exit, its end by force.
+
+use crate::children::{Children, Progress};
+use crate::leaf::{Leaf, Leaves};
+use crate::limits::{QUIET_LOOKS, TREE_END_MAX, TREE_PAUSE};
+use crate::sys::{Birth, Born, NotBorn, Plan, give_birth};
+use crate::tree::{Look, Proc};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use sandboxd_protocol::message::TreeEnd;
+use std::collections::HashSet;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+/// How this guest ends trees.
+#[derive(Debug)]
+pub(crate) enum Ender {
+    /// A cgroup per run.
+    Cgroup(Leaves),
+    /// A keeper per run, and the walk from there.
+    Keeper(Proc),
+}
+
+impl Ender {
+    pub(crate) fn kind(&self) -> TreeEnd {
+        match self {
+            Self::Cgroup(_) => TreeEnd::Cgroup,
+            Self::Keeper(_) => TreeEnd::Keeper,
+        }
+    }
+
+    /// Kills for memory so far, where they are counted.
+    pub(crate) fn memory_kills(&self) -> Option<u64> {
+        match self {
+            Self::Cgroup(leaves) => leaves.memory_kills(),
+            Self::Keeper(_) => None,
+        }
+    }
+}
+
+/// A tree that got out of hand: only the end of the whole sandbox ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lost;
+
+/// Why a program did not start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StartError {
+    NotBorn(NotBorn),
+    Lost,
+}
+
+/// A program that was started.
+pub(crate) struct Process {
+    born: Arc<Born>,
+    follow: watch::Receiver<Progress>,
+    leaf: Option<Leaf>,
+}
+
+impl Process {
+    /// Starts a program.
+    pub(crate) fn start(
+        plan: &Plan,
+        ender: &Ender,
+        children: &Children,
+    ) -> Result<Self, StartError> {
+        let (born, leaf) = match ender {
+            Ender::Keeper(_) => (give_birth(plan, Birth::Keeper), None),
+            Ender::Cgroup(leaves) => {
+                let leaf = leaves.make().map_err(|error| {
+                    StartError::NotBorn(NotBorn {
+                        stage: crate::sys::Stage::Clone,
+                        errno: error.raw_os_error().unwrap_or(libc::EAGAIN),
+                    })
+                })?;
+                let born = give_birth(plan, Birth::Cgroup(leaf.as_fd()));
+                if born.is_err() {
+                    leaves.put_away(leaf);
+                    (born, None)
+                } else {
+                    (born, Some(leaf))
+                }
+            }
+        };
+        let born = born.map_err(|error| error.map_or(StartError::Lost, StartError::NotBorn))?;
+        let born = Arc::new(born);
+        let follow = children.enter(born.clone(), leaf.is_none());
+        Ok(Self { born, follow, leaf })
+    }
+
+    /// Waits for the program's own exit: its wait status.
+    pub(crate) async fn exited(&mut self) -> Result<i32, Lost> {
+        let over = |progress: &Progress| progress.status.is_some() || progress.reaped.is_some();
+        match self.follow.wait_for(over).await {
+            Ok(progress) => progress.status.ok_or(Lost),
+            Err(_) => Err(Lost),
+        }
+    }
+
+    /// Waits until nothing is left of the tree.
+    pub(crate) async fn emptied(&mut self) {
+        let reaped = |progress: &Progress| progress.reaped.is_some();
+        // The table holds the other end until the reaping.
+        let _ = self.follow.wait_for(reaped).await;
+        while self
+            .leaf
+            .as_ref()
+            .is_some_and(|leaf| leaf.populated().unwrap_or(false))
+        {
+            tokio::time::sleep(TREE_PAUSE).await;
+        }
+    }
+
+    /// One signal to the program itself, if it is still there.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.alive() {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// One signal to the program's process group, if the program is still there to lend it its number.
+    pub(crate) fn signal_group(&self, signal: Signal) {
+        if let Some(pid) = self.alive() {
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+
+    fn alive(&self) -> Option<Pid> {
+        let over = {
+            let progress = self.follow.borrow();
+            progress.status.is_some() || progress.reaped.is_some() || self.born.status().is_some()
+        };
+        (!over).then(|| Pid::from_raw(self.born.program)).flatten()
+    }
+
+    /// Ends the whole tree, also what has left its session or lost its parents.
+    pub(crate) async fn end_tree(&mut self, ender: &Ender) -> Result<(), Lost> {
+        match ender {
+            Ender::Cgroup(_) => self.kill_leaf().await,
+            Ender::Keeper(proc) => self.stop_and_kill(proc).await,
+        }
+    }
+
+    async fn kill_leaf(&mut self) -> Result<(), Lost> {
+        if let Some(leaf) = &self.leaf {
+            leaf.kill().map_err(|_| Lost)?;
+        }
+        timeout(TREE_END_MAX, self.emptied())
+            .await
+            .map_err(|_| Lost)
+    }
+
+    async fn stop_and_kill(&mut self, proc: &Proc) -> Result<(), Lost> {
+        let end = Instant::now() + TREE_END_MAX;
+        let keeper = self.born.child;
+        let mut seen = HashSet::new();
+        let mut quiet = 0;
+        loop {
+            let progress = *self.follow.borrow();
+            if progress.reaped.is_some() {
+                return if progress.keeper_lost() {
+                    Err(Lost)
+                } else {
+                    Ok(())
+                };
+            }
+            if Instant::now() > end {
+                return Err(Lost);
+            }
+            if stopped(
+                proc.signal_below(keeper, Signal::STOP, &mut seen),
+                &mut quiet,
+            ) {
+                proc.signal_below(keeper, Signal::KILL, &mut seen);
+            }
+            let reaped = |progress: &Progress| progress.reaped.is_some();
+            // Not gone within the pause: look again.
+            let _ = timeout(TREE_PAUSE, self.follow.wait_for(reaped)).await;
+        }
+    }
+
+    /// Lets go of what the program left behind: it lives on under the guest, and the leaf goes when it is empty.
+    pub(crate) fn release(&mut self, ender: &Ender) {
+        if let (Some(leaf), Ender::Cgroup(leaves)) = (self.leaf.take(), ender) {
+            leaves.put_away(leaf);
+        } else if self.follow.borrow().reaped.is_none()
+            && let Some(keeper) = Pid::from_raw(self.born.child)
+        {
+            let _ = kill_process(keeper, Signal::KILL);
+        }
+    }
+}
+
+/// Whether a tree stands still: nothing new, nothing that could fork. What waits uninterruptibly counts as still when
+/// that has lasted for a few looks.
+fn stopped(look: Look, quiet: &mut u32) -> bool {
+    if look.new > 0 || look.moving > 0 {
+        *quiet = 0;
+        return false;
+    }
+    *quiet += 1;
+    look.waiting == 0 || *quiet >= QUIET_LOOKS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_still_when_nothing_is_new_or_moving() {
+        let look = |new, moving, waiting| Look {
+            new,
+            alive: 1,
+            moving,
+            waiting,
+        };
+        let mut quiet = 0;
+        assert!(!stopped(look(1, 0, 0), &mut quiet));
+        assert!(!stopped(look(0, 1, 0), &mut quiet));
+        assert!(stopped(look(0, 0, 0), &mut quiet));
+        quiet = 0;
+        assert!(!stopped(look(0, 0, 1), &mut quiet));
+        assert!(!stopped(look(0, 0, 1), &mut quiet));
+        assert!(stopped(look(0, 0, 1), &mut quiet));
+    }
+}

@@ -1,0 +1,219 @@
+//! From the exec to the served link, and to the end.
+
+use crate::children::Children;
+use crate::guest::House;
+use crate::leaf::Leaves;
+use crate::limits::{EVENTS_AT_ONCE, TREE_END_MAX, TREE_PAUSE};
+use crate::process::Ender;
+use crate::sinks::Sinks;
+use crate::sys;
+use crate::tree::Proc;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{DumpableBehavior, Signal, set_child_subreaper, set_dumpable_behavior};
+use sandboxd_protocol::client::LinkError;
+use sandboxd_protocol::server::serve;
+use std::collections::HashSet;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::net::UnixStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// The descriptor that the link is inherited as.
+const LINK: i32 = 3;
+
+/// Why the guest ended other than with its link.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("{0}: unknown or malformed argument")]
+    Argument(String),
+    #[error("descriptor {LINK} is no connected socket")]
+    NoLink,
+    #[error("{what}: {cause}")]
+    System {
+        what: &'static str,
+        cause: io::Error,
+    },
+    #[error("the link: {0}")]
+    Link(#[from] LinkError),
+    #[error("a run got out of hand, and the sandbox ends with it")]
+    Lost,
+}
+
+/// What the command line says.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Arguments {
+    cgroup: Option<i32>,
+    work_dir: Option<Vec<u8>>,
+    user: Option<u32>,
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
+    move |cause| StartError::System { what, cause }
+}
+
+/// Runs the guest until its link ends.
+pub(crate) fn start() -> Result<(), StartError> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| system("making itself untraceable")(error.into()))?;
+    let arguments = arguments(std::env::args_os().skip(1).map(OsStringExt::into_vec))?;
+    let link = sys::inherited(LINK).ok_or(StartError::NoLink)?;
+    let cgroup = arguments.cgroup.map(|number| {
+        let missing = || StartError::Argument(format!("--cgroup-fd={number}"));
+        sys::inherited(number).ok_or_else(missing)
+    });
+    let cgroup = cgroup.transpose()?;
+    for descriptor in [Some(&link), cgroup.as_ref()].into_iter().flatten() {
+        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)
+            .map_err(|error| system("closing descriptors on exec")(error.into()))?;
+    }
+    occupy_standard_streams().map_err(system("opening /dev/null"))?;
+    let is_init = std::process::id() == 1;
+    if !is_init {
+        // What a run leaves behind comes here, and is ended with the guest.
+        set_child_subreaper(rustix::process::Pid::from_raw(1))
+            .map_err(|error| system("becoming a subreaper")(error.into()))?;
+    }
+    let house = Arc::new(House {
+        is_init,
+        env: std::env::vars_os()
+            .map(|(name, value)| (name.into_vec(), value.into_vec()))
+            .collect(),
+        work_dir: arguments.work_dir.unwrap_or_else(|| b"/".to_vec()),
+        user: arguments.user,
+        deny_clone3: cgroup.is_some() && sys::has_clone3(),
+        ender: ender(cgroup)?,
+        children: Children::default(),
+        sinks: Sinks::default(),
+        lost: CancellationToken::new(),
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_io_events_per_tick(EVENTS_AT_ONCE)
+        .build()
+        .map_err(system("starting"))?;
+    let ended = runtime.block_on(live(link, house));
+    if !is_init {
+        end_descendants();
+    }
+    ended
+}
+
+/// Serves the link and reaps, until the link ends or the sandbox is lost.
+async fn live(link: OwnedFd, house: Arc<House>) -> Result<(), StartError> {
+    let link = std::os::unix::net::UnixStream::from(link);
+    link.peer_addr().map_err(|_| StartError::NoLink)?;
+    link.set_nonblocking(true).map_err(system("the link"))?;
+    let link = UnixStream::from_std(link).map_err(system("the link"))?;
+    let mut ended = signal(SignalKind::child()).map_err(system("SIGCHLD"))?;
+    let reap = async {
+        while ended.recv().await.is_some() {
+            house.children.reap();
+        }
+    };
+    tokio::select! {
+        served = serve(link, house.clone()) => Ok(served?),
+        () = house.lost.cancelled() => Err(StartError::Lost),
+        () = reap => Ok(()),
+    }
+}
+
+/// The way this guest ends trees: cgroups where it was given a directory and may be born into one, else keepers.
+fn ender(cgroup: Option<OwnedFd>) -> Result<Ender, StartError> {
+    if let Some(directory) = cgroup
+        && sys::has_clone3()
+        && let Ok(leaves) = Leaves::open(directory)
+    {
+        return Ok(Ender::Cgroup(leaves));
+    }
+    Proc::open().map(Ender::Keeper).map_err(system("/proc"))
+}
+
+/// Descriptors 0 to 2 must be something, or a pipe could get one of their numbers.
+fn occupy_standard_streams() -> io::Result<()> {
+    loop {
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        if null.as_raw_fd() > 2 {
+            return Ok(());
+        }
+        // Kept for good.
+        std::mem::forget(null);
+    }
+}
+
+/// Without a PID namespace of its own, the guest ends by hand what it leaves behind.
+fn end_descendants() {
+    let Ok(proc) = Proc::open() else { return };
+    let me = i32::try_from(std::process::id()).unwrap_or(0);
+    let end = Instant::now() + TREE_END_MAX;
+    let mut seen = HashSet::new();
+    while Instant::now() < end {
+        let look = proc.signal_below(me, Signal::STOP, &mut seen);
+        if look.alive == 0 {
+            return;
+        }
+        if look.new == 0 {
+            proc.signal_below(me, Signal::KILL, &mut seen);
+        }
+        while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
+        std::thread::sleep(TREE_PAUSE);
+    }
+}
+
+fn arguments(words: impl Iterator<Item = Vec<u8>>) -> Result<Arguments, StartError> {
+    let mut arguments = Arguments::default();
+    for word in words {
+        let malformed = || StartError::Argument(String::from_utf8_lossy(&word).into_owned());
+        let equals = word.iter().position(|byte| *byte == b'=');
+        let (name, value) = word.split_at(equals.ok_or_else(malformed)?);
+        let value = &value[1..];
+        let text = || std::str::from_utf8(value).map_err(|_| malformed());
+        match name {
+            b"--cgroup-fd" => {
+                let number: i32 = text()?.parse().map_err(|_| malformed())?;
+                if number <= LINK {
+                    return Err(malformed());
+                }
+                arguments.cgroup = Some(number);
+            }
+            b"--work-dir" if value.starts_with(b"/") => arguments.work_dir = Some(value.to_vec()),
+            b"--user" => arguments.user = Some(text()?.parse().map_err(|_| malformed())?),
+            _ => return Err(malformed()),
+        }
+    }
+    Ok(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Option<Arguments> {
+        arguments(words.iter().map(|word| word.as_bytes().to_vec())).ok()
+    }
+
+    #[test]
+    fn arguments_are_optional_and_unknown_ones_refused() {
+        assert_eq!(parse(&[]), Some(Arguments::default()));
+        let all = parse(&["--cgroup-fd=4", "--work-dir=/w", "--user=1000"]);
+        let expected = Arguments {
+            cgroup: Some(4),
+            work_dir: Some(b"/w".to_vec()),
+            user: Some(1000),
+        };
+        assert_eq!(all, Some(expected));
+        for wrong in [
+            "--cgroup-fd=3",
+            "--work-dir=w",
+            "--user=x",
+            "--other=1",
+            "x",
+        ] {
+            assert_eq!(parse(&[wrong]), None, "{wrong}");
+        }
+    }
+}
