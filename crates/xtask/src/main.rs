@@ -5,7 +5,7 @@
 //! - `cargo xtask bench`: what things cost, beside what they would cost at least.
 //!
 //! Rooms: [`steps`] is the list of what `test` does; [`report`] runs steps and counts; [`tools`] finds or installs;
-//! [`bench`] measures.
+//! [`mod@bench`] measures.
 
 mod bench;
 mod report;

@@ -3,6 +3,7 @@
 use crate::report::{self, Outcome, Report, say};
 use crate::tools::{self, cargo, cargo_tool, is_root, root, target};
 use anyhow::{Context, bail};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 /// One step.
@@ -221,12 +222,18 @@ fn advisories() -> anyhow::Result<Outcome> {
     run_cargo(&["deny", "--locked", "check", "advisories"])
 }
 
-fn release() -> anyhow::Result<Outcome> {
+/// The release build, made now where the sources have changed since.
+fn built_binary() -> anyhow::Result<PathBuf> {
     run_cargo(&["build", "--release", "--locked"])?;
     let binary = target().join("release/sandboxd");
     if !binary.is_file() {
         bail!("{} was not built", binary.display());
     }
+    Ok(binary)
+}
+
+fn release() -> anyhow::Result<Outcome> {
+    let binary = built_binary()?;
     let size = binary.metadata()?.len();
     say(&format!(
         "{}: {:.1} MB",
@@ -240,10 +247,7 @@ fn release() -> anyhow::Result<Outcome> {
 const SUITES: [&str; 3] = ["era_a", "era_b", "service"];
 
 fn python() -> anyhow::Result<Outcome> {
-    let binary = target().join("release/sandboxd");
-    if !binary.is_file() {
-        release()?;
-    }
+    let binary = built_binary()?;
     let mut failed = Vec::new();
     for suite in SUITES {
         let python = tools::python(suite)?;
@@ -268,10 +272,7 @@ fn peer() -> anyhow::Result<Outcome> {
         let why = "they need root filesystems, which only root can make";
         return Ok(Outcome::Skipped(why.to_owned()));
     }
-    let binary = target().join("release/sandboxd");
-    if !binary.is_file() {
-        release()?;
-    }
+    let binary = built_binary()?;
     let mut command = Command::new("python3");
     command
         .arg(root().join("tests/peer/run.py"))
