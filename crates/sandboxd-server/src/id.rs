@@ -101,7 +101,8 @@ impl SandboxId {
     }
 }
 
-fn random_hex(bytes: usize) -> String {
+/// As many random bytes, in hexadecimal digits.
+pub(crate) fn random_hex(bytes: usize) -> String {
     use std::fmt::Write as _;
     let mut raw = vec![0_u8; bytes];
     getrandom::fill(&mut raw).expect("the kernel always has random bytes");

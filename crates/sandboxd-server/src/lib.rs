@@ -13,6 +13,7 @@
 //! - [`runtimes`]: what the operator allows, and images.
 //! - [`backends`]: what a sandbox is made of.
 //! - [`store`]: the state directory.
+//! - [`server`]: the parts put together, from start to shutdown.
 //! - [`telemetry`]: what is logged, and how.
 
 pub mod api;
@@ -23,6 +24,7 @@ pub mod config;
 pub mod id;
 pub mod limits;
 pub mod runtimes;
+pub mod server;
 pub mod sessions;
 pub mod store;
 pub mod telemetry;

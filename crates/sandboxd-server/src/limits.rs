@@ -51,5 +51,41 @@ pub const JSON_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Entries of one directory listing.
 pub const LIST_ENTRIES_MAX: u32 = 100_000;
 
+/// Connections at once; further ones wait to be accepted.
+pub const CONNECTIONS_MAX: usize = 4096;
+/// Longest head of a request (its line and its headers), in bytes.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Most headers of a request.
+pub const HEADERS_MAX: usize = 100;
+/// How long a connection may take to send a request's head, and how long it may idle before one, in seconds.
+pub const HEAD_SECONDS_MAX: u64 = 30;
+/// How long a body may pause, in seconds.
+pub const BODY_PAUSE_SECONDS_MAX: u64 = 30;
+/// How long a body may take in all, in seconds.
+pub const BODY_SECONDS_MAX: u64 = 600;
+/// How long a client may leave an answer unread before its connection is closed, in seconds.
+pub const UNREAD_SECONDS_MAX: u64 = 60;
+/// Most bytes of a refused request's body that are read and thrown away, so that the client sees the refusal.
+pub const DRAIN_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// How long that may take, in seconds.
+pub const DRAIN_SECONDS_MAX: u64 = 20;
+/// Longest request id that is taken over from a client, in characters.
+pub const REQUEST_ID_CHARS_MAX: usize = 128;
+/// Longest text of a request that is repeated in a refusal, in characters.
+pub const ECHO_CHARS_MAX: usize = 200;
+/// Most members of a request's list or object that are repeated in a refusal.
+pub const ECHO_MEMBERS_MAX: usize = 20;
+/// How long a shutdown lets requests finish before it ends what they wait for, in seconds.
+pub const SHUTDOWN_DRAIN_SECONDS: u64 = 3;
+/// How long a `find` or `grep` of the older routes may take, in seconds.
+pub const SEARCH_SECONDS_MAX: u64 = 120;
+/// Most bytes of the file that holds a made service token.
+pub const SERVICE_TOKEN_BYTES_MAX: usize = 4096;
+/// Most bytes of a file of policy changes.
+pub const POLICY_FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Bytes of a file that are looked at to tell its text's encoding.
+pub const ENCODING_SAMPLE_BYTES: usize = 32 * 1024;
+
+const _: () = assert!(BODY_PAUSE_SECONDS_MAX < BODY_SECONDS_MAX);
 const _: () = assert!(STOP_GRACE_MILLIS < RUN_END_GRACE_MILLIS);
 const _: () = assert!(RUN_END_GRACE_MILLIS < ANSWER_GRACE_SECONDS * 1_000);

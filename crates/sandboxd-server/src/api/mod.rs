@@ -1,1 +1,118 @@
-//! HTTP in, HTTP out (skeleton).
+//! HTTP in, HTTP out: the only room that knows axum and JSON. It converts types and hands on; it decides nothing but
+//! what a request says and which words an answer has.
+//!
+//! - [`listener`]: sockets, and the bounds of a connection.
+//! - [`exchange`]: one request and its answer, around whatever its route does.
+//! - [`request`], [`body`], [`decode`]: what a handler is given, in the order in which it is checked.
+//! - [`error`]: the one table of failures; [`answer`]: everything else that goes out.
+//! - one file per resource: [`index`], [`health`], [`sessions`], [`run`], [`files`], [`shell`] and [`search`] (the
+//!   older routes), [`archive`], [`policy`]; and [`text`], which files are text.
+
+mod answer;
+mod archive;
+mod body;
+mod decode;
+mod error;
+mod exchange;
+mod files;
+mod health;
+mod index;
+pub(crate) mod listener;
+mod policy;
+mod request;
+mod run;
+mod search;
+mod sessions;
+mod shell;
+mod text;
+
+use crate::auth::Guard;
+use crate::config::{PolicyChange, Service};
+use crate::sessions::Sessions;
+use axum::Router;
+use axum::routing::{MethodRouter, get, post};
+use std::sync::{Arc, Mutex};
+
+/// What every handler can reach. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct App {
+    /// Who rents what.
+    pub(crate) sessions: Arc<Sessions>,
+    /// Who calls.
+    pub(crate) guard: Guard,
+    /// Held while the policy is read, changed and put back; never over an await.
+    policy_changes: Arc<Mutex<()>>,
+}
+
+impl App {
+    pub(crate) fn new(sessions: Arc<Sessions>, guard: Guard) -> Self {
+        Self {
+            sessions,
+            guard,
+            policy_changes: Arc::default(),
+        }
+    }
+
+    /// Makes a policy change that was found in a file. The error is one line.
+    pub(crate) fn change_policy(&self, text: &[u8]) -> Result<(), String> {
+        let change: PolicyChange = policy::parse(text)?;
+        policy::apply(self, change).map_err(|failure| {
+            let (_, _, detail) = failure.row();
+            serde_json::to_string(&detail).unwrap_or_default()
+        })
+    }
+}
+
+/// The route table.
+fn routes(service: &Service) -> Vec<(&'static str, MethodRouter<App>)> {
+    let _ = service;
+    vec![
+        ("/", get(index::index)),
+        ("/healthz", get(health::health)),
+        ("/policy", get(policy::show).put(policy::change)),
+        ("/sessions", post(sessions::open).get(sessions::list)),
+        (
+            "/sessions/{session_id}",
+            get(sessions::show).delete(sessions::close),
+        ),
+        ("/sessions/{session_id}/events", get(sessions::events)),
+        ("/sessions/{session_id}/run", post(run::run)),
+        ("/sessions/{session_id}/runs/{run_id}/stop", post(run::stop)),
+        ("/sessions/{session_id}/files/read", post(files::read)),
+        ("/sessions/{session_id}/files/write", post(files::write)),
+        ("/sessions/{session_id}/files/stat", post(files::stat)),
+        ("/sessions/{session_id}/files/list", post(files::list)),
+        (
+            "/sessions/{session_id}/files/realpath",
+            post(files::realpath),
+        ),
+        ("/sessions/{session_id}/files/mkdir", post(files::mkdir)),
+        ("/sessions/{session_id}/files/remove", post(files::remove)),
+        ("/sessions/{session_id}/exec", post(shell::exec)),
+        ("/sessions/{session_id}/read", post(shell::read)),
+        ("/sessions/{session_id}/read_bytes", post(shell::read_bytes)),
+        ("/sessions/{session_id}/write", post(shell::write)),
+        ("/sessions/{session_id}/edit", post(shell::edit)),
+        ("/sessions/{session_id}/exists", post(shell::exists)),
+        ("/sessions/{session_id}/ls", post(shell::ls)),
+        ("/sessions/{session_id}/glob", post(search::glob)),
+        ("/sessions/{session_id}/grep", post(search::grep)),
+        ("/workspaces/trees", post(archive::trees)),
+        ("/workspaces/{session_id}/ls", post(archive::ls)),
+        ("/workspaces/{session_id}/read", post(archive::read)),
+        (
+            "/workspaces/{session_id}/read_bytes",
+            post(archive::read_bytes),
+        ),
+        ("/workspaces/{session_id}/tree", post(archive::tree)),
+    ]
+}
+
+/// All routes with their handlers.
+pub(crate) fn router(app: App) -> Router {
+    let mut router = Router::new();
+    for (path, methods) in routes(&app.sessions.service()) {
+        router = router.route(path, methods);
+    }
+    router.fallback(request::no_route).with_state(app)
+}

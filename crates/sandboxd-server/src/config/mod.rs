@@ -129,6 +129,26 @@ pub struct Service {
     pub texts: SizeTexts,
 }
 
+/// Which native file routes are on, for a session of a runtime without a user of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Native {
+    /// Reading, and resolving paths.
+    pub files: bool,
+    /// Writing: only where files belong to root inside, since that is who a native write writes as.
+    pub writes: bool,
+}
+
+impl Service {
+    /// Which native file routes are on.
+    pub fn native(&self) -> Native {
+        let files = self.native_files && self.workspace_root.is_some();
+        Native {
+            files,
+            writes: files && self.sandbox_uid.is_none_or(|uid| uid == 0),
+        }
+    }
+}
+
 /// Bytes of a size in Docker's syntax (`512m`, `1g`); `None` where it is not one.
 pub fn bytes_of_size(text: &str) -> Option<u64> {
     parse::size(text).ok()

@@ -1,0 +1,43 @@
+//! Answers: compact JSON, raw bytes, or nothing.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use serde::Serialize;
+
+/// What a handler gives.
+pub(super) type Answer = Result<Response, super::error::Failure>;
+
+/// Compact JSON with status 200.
+pub(super) fn json<T: Serialize>(value: &T) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(text) => bytes(Bytes::from(text), "application/json"),
+        // Every type of the API is made of texts, numbers and lists, so this is a mistake of ours.
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written as JSON");
+            internal_error()
+        }
+    }
+}
+
+/// Bytes of a type, with status 200.
+pub(super) fn bytes(content: Bytes, content_type: &'static str) -> Response {
+    let mut response = Response::new(Body::from(content));
+    let value = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, value);
+    response
+}
+
+/// 204.
+pub(super) fn nothing() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// 500, in the contract's words.
+pub(super) fn internal_error() -> Response {
+    let body = Bytes::from_static(b"Internal Server Error");
+    let mut response = bytes(body, "text/plain; charset=utf-8");
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
+}

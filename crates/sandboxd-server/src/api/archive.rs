@@ -1,0 +1,270 @@
+//! Stored workspaces, read without a sandbox: the service token only, nothing is started, nothing is logged.
+
+use super::App;
+use super::answer::{self, Answer};
+use super::decode::{Decode, Fields, rules};
+use super::error::Failure;
+use super::request::{Json, OfWorkspace, Service};
+use super::shell::BASE64;
+use super::text;
+use crate::id::SessionId;
+use crate::sessions::ArchiveError;
+use axum::extract::State;
+use base64::Engine as _;
+use sandboxd_api::archive as api;
+use sandboxd_api::error::Detail;
+use sandboxd_api::files::FileEntry;
+use sandboxd_api::shell::{ReadBytesResponse, ReadRequest, ReadResponse};
+use sandboxd_protocol::message::{Entry, Kind};
+use std::collections::VecDeque;
+use time::OffsetDateTime;
+
+/// A body that is a path.
+pub(super) struct OnPath(String);
+
+impl Decode for OnPath {
+    fn decode(fields: &mut Fields) -> Option<Self> {
+        fields.required("path", rules::text).map(Self)
+    }
+}
+
+/// `POST /workspaces/{session_id}/ls`
+pub(super) async fn ls(
+    State(app): State<App>,
+    OfWorkspace(id): OfWorkspace,
+    Json(path): Json<OnPath>,
+) -> Answer {
+    let entries = app.sessions.archive_list(&id, &path.0).await?;
+    let directory = below_root(&path.0, &app.sessions.service().work_dir);
+    let rows: Vec<FileEntry> = entries.iter().map(|entry| row(entry, &directory)).collect();
+    Ok(answer::json(&rows))
+}
+
+/// `POST /workspaces/{session_id}/read`
+pub(super) async fn read(
+    State(app): State<App>,
+    OfWorkspace(id): OfWorkspace,
+    Json(ask): Json<ReadRequest>,
+) -> Answer {
+    let content = app.sessions.archive_read(&id, &ask.path).await?;
+    let text = text::decoded(&ask.path, &content).ok_or(Failure::Binary)?;
+    let content = text::slice(&text, ask.offset, ask.limit);
+    Ok(answer::json(&ReadResponse { content }))
+}
+
+/// `POST /workspaces/{session_id}/read_bytes`
+pub(super) async fn read_bytes(
+    State(app): State<App>,
+    OfWorkspace(id): OfWorkspace,
+    Json(path): Json<OnPath>,
+) -> Answer {
+    let content = app.sessions.archive_read(&id, &path.0).await?;
+    let content_b64 = BASE64.encode(&content);
+    Ok(answer::json(&ReadBytesResponse { content_b64 }))
+}
+
+impl Decode for api::TreeRequest {
+    fn decode(fields: &mut Fields) -> Option<Self> {
+        let path = fields.or("path", ".".to_owned(), rules::text);
+        let (depth, most) = Self::DEPTH;
+        let max_depth = fields.or("max_depth", depth, rules::between(1, most));
+        let (entries, most) = Self::ENTRIES;
+        let max_entries = fields.or("max_entries", entries, rules::between(1, most));
+        Some(Self {
+            path: path?,
+            max_depth: max_depth?,
+            max_entries: max_entries?,
+        })
+    }
+}
+
+/// `POST /workspaces/{session_id}/tree`
+pub(super) async fn tree(
+    State(app): State<App>,
+    OfWorkspace(id): OfWorkspace,
+    Json(ask): Json<api::TreeRequest>,
+) -> Answer {
+    Ok(answer::json(&grown(&app, &id, &ask).await?))
+}
+
+/// Body of `POST /workspaces/trees`, checked.
+pub(super) struct Trees {
+    sessions: Vec<SessionId>,
+    tree: api::TreeRequest,
+}
+
+impl Decode for Trees {
+    fn decode(fields: &mut Fields) -> Option<Self> {
+        let id = |value| rules::id(SessionId::parse)(value);
+        let sessions = fields.required("sessions", rules::list(api::TreesRequest::SESSIONS, id));
+        let tree = api::TreeRequest::decode(fields);
+        Some(Self {
+            sessions: sessions?,
+            tree: tree?,
+        })
+    }
+}
+
+/// `POST /workspaces/trees`
+pub(super) async fn trees(State(app): State<App>, _: Service, Json(ask): Json<Trees>) -> Answer {
+    let mut results = Vec::with_capacity(ask.sessions.len());
+    for id in &ask.sessions {
+        let result = match grown(&app, id, &ask.tree).await {
+            Ok(tree) => api::TreeResult {
+                session_id: id.to_string(),
+                tree: Some(tree),
+                error: None,
+                status_code: None,
+            },
+            Err(error) => {
+                let (status, _, detail) = Failure::Archive(error).row();
+                api::TreeResult {
+                    session_id: id.to_string(),
+                    tree: None,
+                    error: match detail {
+                        Detail::Text(words) => Some(words),
+                        Detail::File(_) | Detail::Fields(_) => None,
+                    },
+                    status_code: Some(status.as_u16()),
+                }
+            }
+        };
+        results.push(result);
+    }
+    Ok(answer::json(&api::WorkspaceTrees { results }))
+}
+
+/// A workspace's tree, breadth first. The start fails as a listing does; what fails below it is left out, and said.
+async fn grown(
+    app: &App,
+    id: &SessionId,
+    ask: &api::TreeRequest,
+) -> Result<api::WorkspaceTree, ArchiveError> {
+    let most = usize::try_from(ask.max_entries).unwrap_or(usize::MAX);
+    let start = below_root(&ask.path, &app.sessions.service().work_dir);
+    let mut tree = api::WorkspaceTree {
+        entries: Vec::new(),
+        truncated: false,
+    };
+    let mut listed = Some(app.sessions.archive_list(id, &ask.path).await?);
+    let mut queue = VecDeque::from([(start, 1)]);
+    while let Some((directory, depth)) = queue.pop_front() {
+        let entries = match listed.take() {
+            Some(entries) => entries,
+            None => match app.sessions.archive_list(id, &directory).await {
+                Ok(entries) => entries,
+                Err(_) => {
+                    tree.truncated = true;
+                    continue;
+                }
+            },
+        };
+        for entry in &entries {
+            if tree.entries.len() == most {
+                tree.truncated = true;
+                return Ok(tree);
+            }
+            let row = row(entry, &directory);
+            match (row.is_dir, depth < ask.max_depth) {
+                (true, true) => queue.push_back((row.path.clone(), depth + 1)),
+                (true, false) => tree.truncated = true,
+                (false, _) => {}
+            }
+            tree.entries.push(row);
+        }
+        if tree.entries.len() == most && !queue.is_empty() {
+            tree.truncated = true;
+            return Ok(tree);
+        }
+    }
+    Ok(tree)
+}
+
+/// A path as it is shown: relative to the workspace's root, without needless parts.
+fn below_root(path: &str, work_dir: &str) -> String {
+    let inside = match path.strip_prefix(work_dir) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => rest,
+        _ => path,
+    };
+    let parts: Vec<&str> = inside
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+        .collect();
+    parts.join("/")
+}
+
+/// An entry under its directory's path. A name that is no text is shown with replacements.
+fn row(entry: &Entry, directory: &str) -> FileEntry {
+    let name = String::from_utf8_lossy(&entry.name).into_owned();
+    let is_dir = entry.kind == Kind::Directory;
+    FileEntry {
+        path: if directory.is_empty() {
+            name.clone()
+        } else {
+            format!("{directory}/{name}")
+        },
+        name,
+        is_dir,
+        size: (!is_dir).then_some(entry.size),
+        modified_at: if is_dir {
+            None
+        } else {
+            iso_8601(entry.modified_nanos)
+        },
+    }
+}
+
+/// A time as ISO 8601 in UTC, with microseconds only where there are some.
+fn iso_8601(nanos: i64) -> Option<String> {
+    let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(nanos)).ok()?;
+    let micros = time.microsecond();
+    let fraction = if micros == 0 {
+        String::new()
+    } else {
+        format!(".{micros:06}")
+    };
+    Some(format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}{fraction}+00:00",
+        time.year(),
+        u8::from(time.month()),
+        time.day(),
+        time.hour(),
+        time.minute(),
+        time.second(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_iso_8601_in_utc() {
+        let of = |nanos| iso_8601(nanos).expect("a time");
+        assert_eq!(of(0), "1970-01-01T00:00:00+00:00");
+        assert_eq!(
+            of(1_700_000_000_123_456_789),
+            "2023-11-14T22:13:20.123456+00:00"
+        );
+        assert_eq!(of(-1_000), "1969-12-31T23:59:59.999999+00:00");
+        assert!(iso_8601(i64::MIN).is_some() && iso_8601(i64::MAX).is_some());
+    }
+
+    #[test]
+    fn paths_are_shown_relative_to_the_root() {
+        let table = [
+            ("", ""),
+            (".", ""),
+            ("/", ""),
+            ("/workspace", ""),
+            ("/workspace/", ""),
+            ("/workspace/sub", "sub"),
+            ("./sub/", "sub"),
+            ("/workspacex", "workspacex"),
+            ("/etc/passwd", "etc/passwd"),
+        ];
+        for (path, shown) in table {
+            assert_eq!(below_root(path, "/workspace"), shown, "{path}");
+        }
+    }
+}

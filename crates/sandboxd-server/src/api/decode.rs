@@ -1,0 +1,606 @@
+//! Fields of a body or a query to values, as leniently as existing clients were used to: booleans and numbers may be
+//! spelled as text, unknown fields are ignored (or refused, where a route says so), and every misfit is listed.
+
+use super::error::Failure;
+use crate::limits::{ECHO_CHARS_MAX, ECHO_MEMBERS_MAX};
+use sandboxd_api::error::{FieldError, Loc};
+use serde_json::{Map, Value, json};
+
+/// One misfit of a value; the place is added by whoever knows it.
+#[derive(Debug)]
+pub(super) struct Misfit {
+    kind: String,
+    msg: String,
+    input: Value,
+    ctx: Option<Value>,
+    /// Steps below the value that was checked (positions in a list, names in an object).
+    below: Vec<Loc>,
+}
+
+impl Misfit {
+    fn new(kind: &'static str, msg: impl Into<String>, input: &Value) -> Vec<Self> {
+        Self::with(kind, msg, input, None)
+    }
+    fn with(
+        kind: &'static str,
+        msg: impl Into<String>,
+        input: &Value,
+        ctx: Option<Value>,
+    ) -> Vec<Self> {
+        vec![Self {
+            kind: kind.to_owned(),
+            msg: msg.into(),
+            input: echo(input, 3),
+            ctx,
+            below: Vec::new(),
+        }]
+    }
+    fn at(self, place: &[Loc]) -> FieldError {
+        FieldError {
+            kind: self.kind,
+            loc: place.iter().cloned().chain(self.below).collect(),
+            msg: self.msg,
+            input: self.input,
+            ctx: self.ctx,
+        }
+    }
+}
+
+/// What a rule gives.
+pub(super) type Ruled<T> = Result<T, Vec<Misfit>>;
+
+/// The fields of one object. They are taken out as they are read.
+#[derive(Debug)]
+pub(super) struct Fields {
+    place: Vec<Loc>,
+    object: Map<String, Value>,
+    errors: Vec<FieldError>,
+}
+
+impl Fields {
+    /// The fields of a body. Anything but an object is a misfit.
+    pub(super) fn of_body(body: Value) -> Result<Self, Failure> {
+        match body {
+            Value::Object(object) => Ok(Self::of("body", object)),
+            other => Err(not_an_object(&other)),
+        }
+    }
+
+    /// The fields of a query: texts; of equal names the last counts.
+    pub(super) fn of_query(query: Option<&str>) -> Self {
+        let pairs = form_pairs(query.unwrap_or_default());
+        let object = pairs.map(|(name, value)| (name, Value::String(value)));
+        Self::of("query", object.collect())
+    }
+
+    fn of(place: &'static str, object: Map<String, Value>) -> Self {
+        Self {
+            place: vec![Loc::Name(place.to_owned())],
+            object,
+            errors: Vec::new(),
+        }
+    }
+
+    /// A field that has to be there.
+    pub(super) fn required<T>(
+        &mut self,
+        name: &str,
+        rule: impl FnOnce(Value) -> Ruled<T>,
+    ) -> Option<T> {
+        match self.object.remove(name) {
+            Some(value) => self.ruled(name, rule(value)),
+            None => {
+                let mut misfits = Misfit::new("missing", "Field required", &Value::Null);
+                if self.place.first() != Some(&Loc::Name("query".to_owned())) {
+                    for misfit in &mut misfits {
+                        misfit.input = echo_members(&self.object, 2);
+                    }
+                }
+                self.ruled(name, Err(misfits))
+            }
+        }
+    }
+
+    /// A field that may be absent. The outer `None` is a misfit, the inner one an absent field.
+    #[expect(
+        clippy::option_option,
+        reason = "a misfit and an absent field are different things"
+    )]
+    pub(super) fn optional<T>(
+        &mut self,
+        name: &str,
+        rule: impl FnOnce(Value) -> Ruled<T>,
+    ) -> Option<Option<T>> {
+        match self.object.remove(name) {
+            Some(value) => self.ruled(name, rule(value)).map(Some),
+            None => Some(None),
+        }
+    }
+
+    /// A field with a default.
+    pub(super) fn or<T>(
+        &mut self,
+        name: &str,
+        default: T,
+        rule: impl FnOnce(Value) -> Ruled<T>,
+    ) -> Option<T> {
+        match self.object.remove(name) {
+            Some(value) => self.ruled(name, rule(value)),
+            None => Some(default),
+        }
+    }
+
+    fn ruled<T>(&mut self, name: &str, ruled: Ruled<T>) -> Option<T> {
+        match ruled {
+            Ok(value) => Some(value),
+            Err(misfits) => {
+                let mut place = self.place.clone();
+                place.push(Loc::Name(name.to_owned()));
+                let misfits = misfits.into_iter().map(|misfit| misfit.at(&place));
+                self.errors.extend(misfits);
+                None
+            }
+        }
+    }
+
+    /// Makes every field that was not taken a misfit.
+    pub(super) fn refuse_rest(&mut self) {
+        for (name, value) in std::mem::take(&mut self.object) {
+            let msg = "Extra inputs are not permitted";
+            let _: Option<()> = self.ruled(&name, Err(Misfit::new("extra_forbidden", msg, &value)));
+        }
+    }
+
+    /// What was decoded, or every misfit.
+    pub(super) fn done<T>(self, decoded: Option<T>) -> Result<T, Failure> {
+        match decoded {
+            Some(decoded) if self.errors.is_empty() => Ok(decoded),
+            _ => Err(Failure::Invalid(self.errors)),
+        }
+    }
+}
+
+/// A request type that is made from fields.
+pub(super) trait Decode: Sized {
+    /// Whether a field that it does not take is a misfit.
+    const STRICT: bool = false;
+    /// Takes what it needs; `None` where a misfit was listed.
+    fn decode(fields: &mut Fields) -> Option<Self>;
+}
+
+/// The misfit of a body that is no object.
+fn not_an_object(body: &Value) -> Failure {
+    let msg = "Input should be a valid dictionary or object to extract fields from";
+    body_misfit(Misfit::new("model_attributes_type", msg, body))
+}
+
+/// A misfit of the whole body.
+fn body_misfit(misfits: Vec<Misfit>) -> Failure {
+    let place = [Loc::Name("body".to_owned())];
+    Failure::Invalid(
+        misfits
+            .into_iter()
+            .map(|misfit| misfit.at(&place))
+            .collect(),
+    )
+}
+
+/// Parses a body's text. `json` says whether its type is JSON; the text of another type is no object.
+pub(super) fn body_of(text: &[u8], json: bool) -> Result<Value, Failure> {
+    if text.is_empty() {
+        return Err(body_misfit(Misfit::new(
+            "missing",
+            "Field required",
+            &Value::Null,
+        )));
+    }
+    if !json {
+        let text = Value::String(String::from_utf8_lossy(text).into_owned());
+        return Err(not_an_object(&text));
+    }
+    serde_json::from_slice(text).map_err(|error| {
+        let mut misfit = Misfit::with(
+            "json_invalid",
+            "JSON decode error",
+            &json!({}),
+            Some(json!({ "error": error.to_string() })),
+        );
+        for misfit in &mut misfit {
+            misfit.below.push(Loc::At(offset(text, &error)));
+        }
+        body_misfit(misfit)
+    })
+}
+
+/// How many bytes of a text are before the place of an error.
+fn offset(text: &[u8], error: &serde_json::Error) -> usize {
+    let lines = text.split_inclusive(|&byte| byte == b'\n');
+    let before: usize = lines
+        .take(error.line().saturating_sub(1))
+        .map(<[u8]>::len)
+        .sum();
+    (before + error.column().saturating_sub(1)).min(text.len())
+}
+
+/// The misfit of an id in the path.
+pub(super) fn path_misfit(name: &str, input: &str, pattern: &'static str) -> Failure {
+    let place = [Loc::Name("path".to_owned()), Loc::Name(name.to_owned())];
+    let misfits = mismatch(&Value::String(input.to_owned()), pattern);
+    Failure::Invalid(
+        misfits
+            .into_iter()
+            .map(|misfit| misfit.at(&place))
+            .collect(),
+    )
+}
+
+fn mismatch(input: &Value, pattern: &'static str) -> Vec<Misfit> {
+    Misfit::with(
+        "string_pattern_mismatch",
+        format!("String should match pattern '{pattern}'"),
+        input,
+        Some(json!({ "pattern": pattern })),
+    )
+}
+
+/// The names and values of a form-encoded text.
+fn form_pairs(text: &str) -> impl Iterator<Item = (String, String)> {
+    let decode = |part: &str| {
+        let bytes = part.replace('+', " ");
+        String::from_utf8_lossy(&percent_decoded(bytes.as_bytes())).into_owned()
+    };
+    text.split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(move |pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(name), decode(value))
+        })
+}
+
+fn percent_decoded(text: &[u8]) -> Vec<u8> {
+    let digit = |byte: Option<&u8>| byte.and_then(|&byte| char::from(byte).to_digit(16));
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(&byte) = text.get(at) {
+        match (byte, digit(text.get(at + 1)), digit(text.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.extend(u8::try_from(high * 16 + low));
+                at += 3;
+            }
+            _ => {
+                bytes.push(byte);
+                at += 1;
+            }
+        }
+    }
+    bytes
+}
+
+/// A request's value as it is repeated in a refusal: cut in length, width and depth.
+fn echo(value: &Value, depth: usize) -> Value {
+    match value {
+        Value::String(text) => match text.char_indices().nth(ECHO_CHARS_MAX) {
+            Some((at, _)) => Value::String(format!("{}…", &text[..at])),
+            None => value.clone(),
+        },
+        Value::Array(_) | Value::Object(_) if depth == 0 => Value::String("…".to_owned()),
+        Value::Array(items) => {
+            let items = items.iter().take(ECHO_MEMBERS_MAX);
+            Value::Array(items.map(|item| echo(item, depth - 1)).collect())
+        }
+        Value::Object(members) => echo_members(members, depth - 1),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+fn echo_members(members: &Map<String, Value>, depth: usize) -> Value {
+    let members = members.iter().take(ECHO_MEMBERS_MAX).map(|(name, member)| {
+        let name: String = name.chars().take(ECHO_CHARS_MAX).collect();
+        (name, echo(member, depth))
+    });
+    Value::Object(members.collect())
+}
+
+/// What a value may be. Each rule gives the value, or its misfits.
+pub(super) mod rules {
+    use super::{Misfit, Ruled, mismatch};
+    use crate::id::InvalidId;
+    use sandboxd_api::error::Loc;
+    use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+
+    /// `null`, or what another rule says.
+    pub(in crate::api) fn nullable<T>(
+        rule: impl FnOnce(Value) -> Ruled<T>,
+    ) -> impl FnOnce(Value) -> Ruled<Option<T>> {
+        |value| match value {
+            Value::Null => Ok(None),
+            value => rule(value).map(Some),
+        }
+    }
+
+    /// A text; never made from a number.
+    pub(in crate::api) fn text(value: Value) -> Ruled<String> {
+        match value {
+            Value::String(text) => Ok(text),
+            other => Err(Misfit::new(
+                "string_type",
+                "Input should be a valid string",
+                &other,
+            )),
+        }
+    }
+
+    /// A text of an identifier's form.
+    pub(in crate::api) fn id<T>(
+        parse: impl FnOnce(&str) -> Result<T, InvalidId>,
+    ) -> impl FnOnce(Value) -> Ruled<T> {
+        |value| {
+            let text = text(value)?;
+            parse(&text).map_err(|invalid| mismatch(&Value::String(text), invalid.pattern))
+        }
+    }
+
+    /// A truth value, also spelled as 0, 1 or a word.
+    pub(in crate::api) fn boolean(value: Value) -> Ruled<bool> {
+        let found = match &value {
+            Value::Bool(flag) => Some(*flag),
+            Value::Number(number) => match number.as_f64() {
+                Some(0.0) => Some(false),
+                Some(1.0) => Some(true),
+                _ => None,
+            },
+            Value::String(word) => match word.to_ascii_lowercase().as_str() {
+                "1" | "true" | "t" | "yes" | "y" | "on" => Some(true),
+                "0" | "false" | "f" | "no" | "n" | "off" => Some(false),
+                _ => None,
+            },
+            Value::Null | Value::Array(_) | Value::Object(_) => {
+                let msg = "Input should be a valid boolean";
+                return Err(Misfit::new("bool_type", msg, &value));
+            }
+        };
+        let msg = "Input should be a valid boolean, unable to interpret input";
+        found.ok_or_else(|| Misfit::new("bool_parsing", msg, &value))
+    }
+
+    /// A whole number, also spelled with a fraction of zero or as text.
+    pub(in crate::api) fn whole(value: &Value) -> Ruled<i64> {
+        /// Floats up to here are exact whole numbers.
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "only whole numbers in the exact range are converted"
+        )]
+        let integral =
+            |number: f64| (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64);
+        match value {
+            Value::Bool(flag) => Ok(i64::from(*flag)),
+            Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+                (Some(whole), _) => Ok(whole),
+                (None, Some(float)) if float.fract() != 0.0 => Err(Misfit::new(
+                    "int_from_float",
+                    "Input should be a valid integer, got a number with a fractional part",
+                    value,
+                )),
+                (None, float) => float.and_then(integral).ok_or_else(|| {
+                    let msg = "Input should be a valid integer, got a number that is too large";
+                    Misfit::new("int_parsing_size", msg, value)
+                }),
+            },
+            Value::String(text) => {
+                let text = text.trim();
+                let digits = text
+                    .split_once('.')
+                    .filter(|(_, fraction)| fraction.bytes().all(|byte| byte == b'0'))
+                    .map_or(text, |(whole, _)| whole);
+                digits.parse().map_err(|_| {
+                    let msg =
+                        "Input should be a valid integer, unable to parse string as an integer";
+                    Misfit::new("int_parsing", msg, value)
+                })
+            }
+            Value::Null | Value::Array(_) | Value::Object(_) => Err(Misfit::new(
+                "int_type",
+                "Input should be a valid integer",
+                value,
+            )),
+        }
+    }
+
+    /// A whole number of at least `least`, which is not negative.
+    pub(in crate::api) fn at_least(least: u32) -> impl FnOnce(Value) -> Ruled<u64> {
+        move |value| {
+            let number = whole(&value)?;
+            match u64::try_from(number) {
+                Ok(number) if number >= u64::from(least) => Ok(number),
+                _ => Err(Misfit::with(
+                    "greater_than_equal",
+                    format!("Input should be greater than or equal to {least}"),
+                    &value,
+                    Some(json!({ "ge": least })),
+                )),
+            }
+        }
+    }
+
+    /// A whole number above zero.
+    pub(in crate::api) fn positive(value: Value) -> Ruled<u64> {
+        let number = whole(&value)?;
+        match u64::try_from(number) {
+            Ok(number) if number > 0 => Ok(number),
+            _ => Err(not_above_zero(&value)),
+        }
+    }
+
+    /// A whole number in a range.
+    pub(in crate::api) fn between(least: u32, most: u64) -> impl FnOnce(Value) -> Ruled<u64> {
+        move |value| {
+            let input = value.clone();
+            match at_least(least)(value)? {
+                number if number <= most => Ok(number),
+                _ => Err(Misfit::with(
+                    "less_than_equal",
+                    format!("Input should be less than or equal to {most}"),
+                    &input,
+                    Some(json!({ "le": most })),
+                )),
+            }
+        }
+    }
+
+    /// A number above zero, also spelled as text, also infinite.
+    pub(in crate::api) fn above_zero(value: Value) -> Ruled<f64> {
+        let number = match &value {
+            Value::Bool(flag) => Ok(f64::from(u8::from(*flag))),
+            Value::Number(number) => number.as_f64().ok_or_else(Vec::new),
+            Value::String(text) => text.trim().parse().map_err(|_| {
+                let msg = "Input should be a valid number, unable to parse string as a number";
+                Misfit::new("float_parsing", msg, &value)
+            }),
+            Value::Null | Value::Array(_) | Value::Object(_) => Err(Misfit::new(
+                "float_type",
+                "Input should be a valid number",
+                &value,
+            )),
+        }?;
+        if number > 0.0 {
+            Ok(number)
+        } else {
+            Err(not_above_zero(&value))
+        }
+    }
+
+    /// A finite number above zero.
+    pub(in crate::api) fn finite(value: Value) -> Ruled<f64> {
+        let input = value.clone();
+        match above_zero(value)? {
+            number if number.is_finite() => Ok(number),
+            _ => Err(Misfit::new(
+                "finite_number",
+                "Input should be a finite number",
+                &input,
+            )),
+        }
+    }
+
+    fn not_above_zero(value: &Value) -> Vec<Misfit> {
+        let msg = "Input should be greater than 0";
+        Misfit::with("greater_than", msg, value, Some(json!({ "gt": 0 })))
+    }
+
+    /// A list of at least one item, and at most `most`.
+    pub(in crate::api) fn list<T>(
+        most: usize,
+        rule: impl Fn(Value) -> Ruled<T>,
+    ) -> impl FnOnce(Value) -> Ruled<Vec<T>> {
+        move |value| {
+            let Value::Array(items) = value else {
+                return Err(Misfit::new(
+                    "list_type",
+                    "Input should be a valid list",
+                    &value,
+                ));
+            };
+            let length = items.len();
+            if length == 0 || length > most {
+                return Err(bad_length(items, most));
+            }
+            let (mut list, mut misfits) = (Vec::with_capacity(length), Vec::new());
+            for (index, item) in items.into_iter().enumerate() {
+                match rule(item) {
+                    Ok(item) => list.push(item),
+                    Err(found) => misfits.extend(below(found, Loc::At(index))),
+                }
+            }
+            if misfits.is_empty() {
+                Ok(list)
+            } else {
+                Err(misfits)
+            }
+        }
+    }
+
+    fn bad_length(items: Vec<Value>, most: usize) -> Vec<Misfit> {
+        let length = items.len();
+        let (kind, msg, bound) = if length == 0 {
+            let msg = "List should have at least 1 item after validation, not 0".to_owned();
+            ("too_short", msg, ("min_length", 1))
+        } else {
+            let msg =
+                format!("List should have at most {most} items after validation, not {length}");
+            ("too_long", msg, ("max_length", most))
+        };
+        let ctx = json!({ "field_type": "List", bound.0: bound.1, "actual_length": length });
+        Misfit::with(kind, msg, &Value::Array(items), Some(ctx))
+    }
+
+    /// An object of texts.
+    pub(in crate::api) fn texts(value: Value) -> Ruled<BTreeMap<String, String>> {
+        members(value, text)
+    }
+
+    /// An object whose members all follow one rule.
+    pub(in crate::api) fn members<T>(
+        value: Value,
+        rule: impl Fn(Value) -> Ruled<T>,
+    ) -> Ruled<BTreeMap<String, T>> {
+        let Value::Object(object) = value else {
+            let msg = "Input should be a valid dictionary";
+            return Err(Misfit::new("dict_type", msg, &value));
+        };
+        let (mut map, mut misfits) = (BTreeMap::new(), Vec::new());
+        for (name, member) in object {
+            match rule(member) {
+                Ok(member) => {
+                    map.insert(name, member);
+                }
+                Err(found) => misfits.extend(below(found, Loc::Name(name))),
+            }
+        }
+        if misfits.is_empty() {
+            Ok(map)
+        } else {
+            Err(misfits)
+        }
+    }
+
+    fn below(misfits: Vec<Misfit>, step: Loc) -> impl Iterator<Item = Misfit> {
+        misfits.into_iter().map(move |mut misfit| {
+            misfit.below.insert(0, step.clone());
+            misfit
+        })
+    }
+
+    /// An object with fields of its own, nothing else allowed.
+    pub(in crate::api) fn object<T: super::Decode>(value: Value) -> Ruled<T> {
+        let Value::Object(object) = value else {
+            let msg = "Input should be a valid dictionary or object to extract fields from";
+            return Err(Misfit::new("model_attributes_type", msg, &value));
+        };
+        let mut fields = super::Fields {
+            place: Vec::new(),
+            object,
+            errors: Vec::new(),
+        };
+        let decoded = T::decode(&mut fields);
+        fields.refuse_rest();
+        match decoded {
+            Some(decoded) if fields.errors.is_empty() => Ok(decoded),
+            _ => Err(fields.errors.into_iter().map(Misfit::again).collect()),
+        }
+    }
+}
+
+impl Misfit {
+    /// A misfit of an inner object, whose place becomes what is below the outer one.
+    fn again(error: FieldError) -> Self {
+        Self {
+            kind: error.kind,
+            msg: error.msg,
+            input: error.input,
+            ctx: error.ctx,
+            below: error.loc,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! One request and its answer, around whatever the route does: request id, log line, panics, refusals with unread
+//! bodies, and the methods that no route has.
+
+use super::answer::{self};
+use super::body::Shared;
+use super::error::Failure;
+use crate::limits::REQUEST_ID_CHARS_MAX;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures::FutureExt as _;
+use hyper::body::Incoming;
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+use tower::ServiceExt as _;
+use tracing::Instrument as _;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Answers one request.
+pub(super) async fn exchange(router: Router, request: Request<Incoming>) -> Response {
+    let started = Instant::now();
+    let id = request_id(request.headers());
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let span = tracing::info_span!("request", id = %id.to_str().unwrap_or_default());
+    let mut response = answered(router, request).instrument(span.clone()).await;
+    response.headers_mut().insert(REQUEST_ID, id);
+    let status = response.status().as_u16();
+    let millis = started.elapsed().as_millis();
+    // Neither query nor headers: a query may hold a path of a tenant's, a header the token.
+    span.in_scope(|| tracing::info!(%method, path, status, millis, "answered"));
+    response
+}
+
+async fn answered(router: Router, request: Request<Incoming>) -> Response {
+    let waits_for_continue = request.headers().contains_key(header::EXPECT);
+    let (mut parts, body) = request.into_parts();
+    // Routes answer GET without being asked for HEAD, which this service does not have.
+    if parts.method == Method::HEAD {
+        parts.method = Method::OPTIONS;
+    }
+    let body = Shared::new(body);
+    let request = Request::from_parts(parts, Body::new(body.clone()));
+    let answered = AssertUnwindSafe(router.oneshot(request))
+        .catch_unwind()
+        .await;
+    let response = match answered {
+        Ok(Ok(response)) => response,
+        Ok(Err(never)) => match never {},
+        Err(panic) => {
+            let words = panic
+                .downcast_ref::<&str>()
+                .map(|&words| words.to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned());
+            tracing::error!(words, "a handler panicked");
+            answer::internal_error()
+        }
+    };
+    let response = match response.status() {
+        StatusCode::METHOD_NOT_ALLOWED => method_not_allowed(response.headers()),
+        _ => response,
+    };
+    if response.status().is_client_error() || response.status().is_server_error() {
+        body.drain(waits_for_continue).await;
+    }
+    response
+}
+
+/// 405 with the methods that the route has.
+fn method_not_allowed(headers: &HeaderMap) -> Response {
+    let allowed = headers
+        .get(header::ALLOW)
+        .and_then(|value| value.to_str().ok());
+    let allowed: Vec<&str> = allowed
+        .unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .filter(|method| !method.is_empty() && *method != "HEAD")
+        .collect();
+    let mut response = Failure::Method.into_response();
+    if let Ok(value) = HeaderValue::from_str(&allowed.join(", ")) {
+        response.headers_mut().insert(header::ALLOW, value);
+    }
+    response
+}
+
+/// The client's id for the request where it has a harmless one, else a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let sent = headers.get(&REQUEST_ID).filter(|value| {
+        let bytes = value.as_bytes();
+        (1..=REQUEST_ID_CHARS_MAX).contains(&bytes.len())
+            && bytes.iter().all(|byte| byte.is_ascii_graphic())
+    });
+    sent.cloned().unwrap_or_else(|| {
+        let text = crate::id::random_hex(8);
+        HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
+    })
+}

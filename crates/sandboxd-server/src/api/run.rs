@@ -1,0 +1,104 @@
+//! Programs: starting one and waiting for its end, and stopping one.
+
+use super::App;
+use super::answer::{self, Answer};
+use super::decode::{Decode, Fields, rules};
+use super::request::{Json, OfRun, OfSession};
+use crate::id::RunId;
+use crate::sessions::{RunAsk, RunDone, UseError};
+use axum::extract::State;
+use sandboxd_api::run as api;
+use std::time::Duration;
+
+/// What a shell answers for a program that the kernel will not start.
+const NOT_RUNNABLE: u8 = 126;
+
+/// Body of `POST /sessions/{session_id}/run`, checked.
+pub(super) struct Run {
+    argv: Vec<String>,
+    env: Vec<(String, String)>,
+    timeout_seconds: Option<f64>,
+    id: RunId,
+}
+
+impl Decode for Run {
+    fn decode(fields: &mut Fields) -> Option<Self> {
+        let argv = fields.required("argv", rules::list(usize::MAX, rules::text));
+        let env = fields.or("env", Default::default(), rules::texts);
+        let timeout_seconds =
+            fields.or("timeout_seconds", None, rules::nullable(rules::above_zero));
+        let id = fields.required("run_id", rules::id(RunId::parse));
+        Some(Self {
+            argv: argv?,
+            env: env?.into_iter().collect(),
+            timeout_seconds: timeout_seconds?,
+            id: id?,
+        })
+    }
+}
+
+/// `POST /sessions/{session_id}/run`
+pub(super) async fn run(
+    State(app): State<App>,
+    OfSession(id): OfSession,
+    Json(ask): Json<Run>,
+) -> Answer {
+    let ask = RunAsk {
+        argv: ask.argv,
+        env: ask.env,
+        // Longer than any clock counts is as long as the service allows.
+        timeout: ask
+            .timeout_seconds
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        id: Some(ask.id),
+    };
+    let done = match app.sessions.run(&id, ask).await {
+        Err(UseError::Invalid(why)) => RunDone::Finished {
+            code: NOT_RUNNABLE,
+            stdout: Vec::new(),
+            stderr: format!("{why}\n").into_bytes(),
+        },
+        other => other?,
+    };
+    Ok(answer::json(&response(done)))
+}
+
+/// `POST /sessions/{session_id}/runs/{run_id}/stop`
+pub(super) async fn stop(
+    State(app): State<App>,
+    OfSession(id): OfSession,
+    OfRun(run): OfRun,
+) -> Answer {
+    app.sessions.stop_run(&id, &run).await?;
+    Ok(answer::nothing())
+}
+
+fn response(done: RunDone) -> api::RunResponse {
+    let (stdout, stderr, exit_code, timed_out, output_limit) = match done {
+        RunDone::Finished {
+            code,
+            stdout,
+            stderr,
+        } => (stdout, stderr, Some(code), false, None),
+        RunDone::TimedOut { stdout, stderr } => (stdout, stderr, None, true, None),
+        RunDone::OutputLimited {
+            stdout,
+            stderr,
+            limit,
+        } => (stdout, stderr, None, false, Some(limit)),
+    };
+    api::RunResponse {
+        stdout: text_of(stdout),
+        stderr: text_of(stderr),
+        exit_code,
+        timed_out,
+        output_limited: output_limit.is_some(),
+        output_limit,
+    }
+}
+
+/// Output as text, without a copy where it is UTF-8 already.
+pub(super) fn text_of(output: Vec<u8>) -> String {
+    String::from_utf8(output)
+        .unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned())
+}

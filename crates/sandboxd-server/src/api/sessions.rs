@@ -1,0 +1,195 @@
+//! Opening, listing, watching and closing sessions.
+
+use super::App;
+use super::answer::{self, Answer};
+use super::decode::{Decode, Fields, rules};
+use super::request::{Json, OfSession, Query, Service};
+use crate::backends::{Enforced, Enforcement};
+use crate::id::{SessionId, Tenant};
+use crate::sessions::{Event, Open, UsageView, UseError, View};
+use axum::extract::State;
+use sandboxd_api::sessions as api;
+
+/// Body of `POST /sessions`, checked.
+pub(super) struct Create(Open);
+
+impl Decode for Create {
+    fn decode(fields: &mut Fields) -> Option<Self> {
+        let id = fields.or(
+            "session_id",
+            None,
+            rules::nullable(rules::id(SessionId::parse)),
+        );
+        let runtime = fields.or("runtime", None, rules::nullable(rules::text));
+        let tenant = fields.or("tenant", None, rules::nullable(rules::id(Tenant::parse)));
+        let reuse = fields.or("reuse", false, rules::boolean);
+        let attach = fields.or("attach", false, rules::boolean);
+        Some(Self(Open {
+            id: id?,
+            runtime: runtime?.filter(|alias| !alias.is_empty()),
+            tenant: tenant?,
+            reuse: reuse?,
+            attach: attach?,
+        }))
+    }
+}
+
+/// `POST /sessions`
+pub(super) async fn open(State(app): State<App>, _: Service, Json(ask): Json<Create>) -> Answer {
+    let opened = app.sessions.open(ask.0).await?;
+    Ok(answer::json(&api::SessionCreated {
+        session: info(opened.session, None),
+        token: opened.token,
+    }))
+}
+
+/// `?usage=`
+pub(super) struct WithUsage(bool);
+
+impl Decode for WithUsage {
+    fn decode(fields: &mut Fields) -> Option<Self> {
+        fields.or("usage", false, rules::boolean).map(Self)
+    }
+}
+
+/// `GET /sessions`
+pub(super) async fn list(
+    State(app): State<App>,
+    _: Service,
+    Query(with): Query<WithUsage>,
+) -> Answer {
+    let mut views = app.sessions.list();
+    let mut usage = vec![None; views.len()];
+    if with.0 {
+        let ids: Vec<SessionId> = views.iter().map(|view| view.id.clone()).collect();
+        usage = app.sessions.usage(&ids).await;
+        usage.resize(views.len(), None);
+        // Sampling takes a while; what has gone meanwhile is not listed, and what changed is shown as it is now.
+        let now = app.sessions.list();
+        let rows = views.into_iter().zip(usage).filter_map(|(view, usage)| {
+            let now = now.iter().find(|now| now.id == view.id)?.clone();
+            Some((now, usage))
+        });
+        (views, usage) = rows.unzip();
+    }
+    let service = app.sessions.service();
+    Ok(answer::json(&api::SessionList {
+        sessions: views
+            .into_iter()
+            .zip(usage)
+            .map(|(view, usage)| info(view, usage))
+            .collect(),
+        limit: service.max_sessions,
+        open_limit: service.max_open_sessions,
+        tenant_limit: service.max_sessions_per_tenant,
+    }))
+}
+
+/// `GET /sessions/{session_id}`
+pub(super) async fn show(
+    State(app): State<App>,
+    OfSession(id): OfSession,
+    Query(with): Query<WithUsage>,
+) -> Answer {
+    let mut usage = None;
+    if with.0 {
+        usage = app
+            .sessions
+            .usage(std::slice::from_ref(&id))
+            .await
+            .pop()
+            .flatten();
+    }
+    let view = app.sessions.get(&id).ok_or(UseError::NotFound(id))?;
+    Ok(answer::json(&info(view, usage)))
+}
+
+/// `?purge=`
+pub(super) struct WithPurge(bool);
+
+impl Decode for WithPurge {
+    fn decode(fields: &mut Fields) -> Option<Self> {
+        fields.or("purge", false, rules::boolean).map(Self)
+    }
+}
+
+/// `DELETE /sessions/{session_id}`
+pub(super) async fn close(
+    State(app): State<App>,
+    OfSession(id): OfSession,
+    Query(with): Query<WithPurge>,
+) -> Answer {
+    app.sessions.delete(&id, with.0).await?;
+    Ok(answer::nothing())
+}
+
+/// `?after=`
+pub(super) struct After(u64);
+
+impl Decode for After {
+    fn decode(fields: &mut Fields) -> Option<Self> {
+        fields.or("after", 0, rules::at_least(0)).map(Self)
+    }
+}
+
+/// `GET /sessions/{session_id}/events`
+pub(super) async fn events(
+    State(app): State<App>,
+    OfSession(id): OfSession,
+    Query(after): Query<After>,
+) -> Answer {
+    let found = app.sessions.events(&id, after.0);
+    let (events, latest_seq) = found.ok_or(UseError::NotFound(id))?;
+    Ok(answer::json(&api::SessionEvents {
+        events: events.into_iter().map(event).collect(),
+        latest_seq,
+    }))
+}
+
+fn info(view: View, usage: Option<UsageView>) -> api::SessionInfo {
+    api::SessionInfo {
+        session_id: view.id.to_string(),
+        runtime: view.runtime,
+        tenant: view.tenant.map(|tenant| tenant.to_string()),
+        alive: view.alive,
+        state: if view.hibernated {
+            api::SessionState::Hibernated
+        } else {
+            api::SessionState::Running
+        },
+        created_at: view.created.as_secs_f64(),
+        last_activity: view.last_activity.as_secs_f64(),
+        idle_seconds: view.idle.as_secs_f64(),
+        usage: usage.map(|sample| api::SessionUsage {
+            memory_bytes: sample.usage.memory_bytes,
+            memory_limit_bytes: sample.usage.memory_limit_bytes,
+            cpu_percent: sample.cpu_percent,
+            pids: sample.usage.pids,
+        }),
+        enforced: enforced(view.enforced),
+    }
+}
+
+fn enforced(enforced: Enforced) -> std::collections::BTreeMap<String, api::Enforcement> {
+    let rows = enforced.into_iter().map(|(ceiling, enforcement)| {
+        let (enforced, reason) = match enforcement {
+            Enforcement::Enforced(reason) => (true, reason),
+            Enforcement::Unenforced(reason) => (false, reason),
+        };
+        let row = api::Enforcement { enforced, reason };
+        (ceiling.name().to_owned(), row)
+    });
+    rows.collect()
+}
+
+fn event(event: Event) -> api::SessionEvent {
+    api::SessionEvent {
+        seq: event.seq,
+        at: event.at.as_secs_f64(),
+        op: event.op.to_owned(),
+        target: event.target,
+        ok: event.ok,
+        detail: event.detail,
+        duration_ms: (event.took.as_secs_f64() * 10_000.0).round() / 10.0,
+    }
+}
