@@ -78,7 +78,7 @@ fn unsafe_out_of_place(file: &Source) -> Complaints {
     }
     let lines: Vec<&str> = file.text.lines().collect();
     for line in numbered(&code, "unsafe") {
-        if !has_safety_note(&lines, line - 1) {
+        if needs_safety_note(&code, line - 1) && !has_safety_note(&lines, line - 1) {
             complaints.push(format!(
                 "{}:{line}: `unsafe` without its SAFETY reason",
                 file.path
@@ -86,6 +86,14 @@ fn unsafe_out_of_place(file: &Source) -> Complaints {
         }
     }
     complaints
+}
+
+/// Whether `unsafe` on line `at` (counted from 0) vouches for something, as a block or an `impl` does. A declaration
+/// only hands the duty on: the blocks inside it and around its calls are the ones that vouch.
+fn needs_safety_note(code: &str, at: usize) -> bool {
+    let rest = code.lines().skip(at).collect::<Vec<_>>().join(" ");
+    let after = column(&rest, "unsafe").map(|at| rest[at + "unsafe".len()..].trim_start());
+    after.is_some_and(|after| !(after.starts_with("fn") || after.starts_with("extern")))
 }
 
 /// Whether the comment that ends at most three lines above line `at` (counted from 0), or on it, says why it is sound.
