@@ -20,19 +20,19 @@ SOURCES = {
 }
 
 
-def python(cache: pathlib.Path, era: str) -> pathlib.Path:
-    """The Python of a virtual environment with what `environments/era-{era}.txt` lists, made anew when the list changed."""
-    wanted = (HERE / "environments" / f"era-{era}.txt").read_text()
-    place = cache / f"python-{era}"
+def python(cache: pathlib.Path, name: str) -> pathlib.Path:
+    """The Python of a virtual environment with what `environments/{name}.txt` lists, made anew when the list changed."""
+    wanted = (HERE / "environments" / f"{name}.txt").read_text()
+    place = cache / "python" / name
     stamp = place / "installed.txt"
     program = place / "bin/python"
     if stamp.is_file() and stamp.read_text() == wanted:
         return program
-    print(f"installing the packages of era {era.upper()} into {place}", flush=True)
+    print(f"installing Python packages into {place}", flush=True)
     if place.exists():
         shutil.rmtree(place)
     subprocess.run([sys.executable, "-m", "venv", place], check=True, timeout=MINUTES * 60)
-    pip(program, "install", "--requirement", str(HERE / "environments" / f"era-{era}.txt"))
+    pip(program, "install", "--requirement", str(HERE / "environments" / f"{name}.txt"))
     stamp.write_text(wanted)
     return program
 
@@ -48,7 +48,7 @@ def tests(cache: pathlib.Path, era: str) -> pathlib.Path:
         print(f"fetching the sources of pydantic-ai-backend {VERSIONS[era]}", flush=True)
         archive.parent.mkdir(parents=True, exist_ok=True)
         only = ["--no-deps", "--no-binary", "pydantic-ai-backend", "--dest", str(archive.parent)]
-        pip(python(cache, era), "download", *only, f"pydantic-ai-backend=={VERSIONS[era]}")
+        pip(python(cache, f"era-{era}"), "download", *only, f"pydantic-ai-backend=={VERSIONS[era]}")
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     if digest != SOURCES[era]:
         raise SystemExit(f"{archive} is not the one that was tried: its SHA-256 is {digest}")
@@ -71,7 +71,7 @@ def older(cache: pathlib.Path, version: str) -> pathlib.Path:
         if unfinished.exists():
             shutil.rmtree(unfinished)
         only = ["--no-deps", "--only-binary", "pydantic-ai-backend", "--target", str(unfinished)]
-        pip(python(cache, "b"), "install", *only, f"pydantic-ai-backend=={version}")
+        pip(python(cache, "era-b"), "install", *only, f"pydantic-ai-backend=={version}")
         unfinished.rename(place)
     return place
 

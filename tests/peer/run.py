@@ -20,6 +20,7 @@ import xml.etree.ElementTree
 import golden.compare
 import packages
 import rootfs
+import schema
 import service
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -50,6 +51,7 @@ SUITES = (
     Suite("remote-a", "a", "peer", ("tests/test_remote_sandbox.py",), 201),
     Suite("golden-a", "a", "golden", at_least=220),
     Suite("golden-b", "b", "golden", at_least=364),
+    Suite("schema", "", "schema", at_least=30),
 )
 
 
@@ -105,7 +107,7 @@ def pytest(suite: Suite, place: Place, cache: pathlib.Path, words: list[str], fo
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOXD_")}
     environment |= place.variables | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(HERE)} | env
     command = [
-        packages.python(cache, suite.era), "-m", "pytest", "-q", "-rfE", "--tb=short", "-p", "no:cacheprovider",
+        packages.python(cache, f"era-{suite.era}"), "-m", "pytest", "-q", "-rfE", "--tb=short", "-p", "no:cacheprovider",
         f"--timeout={TEST_SECONDS}", f"--basetemp={place.folder}/tmp", f"--junitxml={place.report}", *words,
     ]
     ended = subprocess.run(command, cwd=folder, env=environment, check=False, timeout=SUITE_MINUTES * 60)
@@ -176,7 +178,16 @@ def run_golden(suite: Suite, place: Place, cache: pathlib.Path) -> Result:
     return Result(matched, len(complaints), 0, complaints)
 
 
-KINDS = {"url": run_url, "versions": run_versions, "peer": run_peer, "golden": run_golden}
+def run_schema(suite: Suite, place: Place, cache: pathlib.Path) -> Result:
+    settings = place.settings() | {"runtimes": "python=python:3.12-slim", "execute_timeout": "5"}
+    python = packages.python(cache, suite.name)
+    with service.Service(place.variables, place.log, settings) as running:
+        passed, complaints = schema.run(python, running.url, service.TOKEN, place.folder)
+        running.stop()
+    return Result(passed, len(complaints), 0, complaints)
+
+
+KINDS = {"schema": run_schema, "url": run_url, "versions": run_versions, "peer": run_peer, "golden": run_golden}
 
 
 def run(suite: Suite, binary: pathlib.Path, cache: pathlib.Path, images: str) -> Result:
