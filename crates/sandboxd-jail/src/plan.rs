@@ -92,6 +92,8 @@ pub enum Entry {
         path: String,
         /// Permission bits.
         mode: u32,
+        /// The uid and gid that it gets if it is made.
+        owner: u32,
     },
     /// A symbolic link; anything that exists stays.
     Link {
@@ -176,6 +178,8 @@ pub struct Assignment {
 pub struct WorkDir {
     /// Inside, relative to the root.
     pub path: String,
+    /// The uid and gid that it gets if it is made.
+    pub owner: u32,
     /// The host directory that is mounted there; without one it is a directory of the root itself.
     pub workspace: Option<Workspace>,
 }

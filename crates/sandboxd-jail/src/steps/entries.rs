@@ -7,6 +7,7 @@ use crate::spawn::on;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
 use sandboxd_jail::plan::Entry;
 use sandboxd_jail::report::{Failure, Step};
 
@@ -14,7 +15,7 @@ use sandboxd_jail::report::{Failure, Step};
 pub(crate) fn make(top: &OwnedFd, entries: &[Entry]) -> Result<(), Failure> {
     for entry in entries {
         match entry {
-            Entry::Directory { path, mode } => directory(top, path, *mode)
+            Entry::Directory { path, mode, owner } => owned_directory(top, path, *mode, *owner)
                 .map(drop)
                 .map_err(on(Step::Entries, path))?,
             Entry::Link { path, target } => {
@@ -33,6 +34,16 @@ pub(crate) fn make(top: &OwnedFd, entries: &[Entry]) -> Result<(), Failure> {
 
 /// A directory, made with its parents where it is missing.
 pub(crate) fn directory(top: &OwnedFd, path: &str, mode: u32) -> Result<OwnedFd, Errno> {
+    owned_directory(top, path, mode, 0)
+}
+
+/// A directory, made with its parents where it is missing, and given to somebody if it is made.
+pub(crate) fn owned_directory(
+    top: &OwnedFd,
+    path: &str,
+    mode: u32,
+    owner: u32,
+) -> Result<OwnedFd, Errno> {
     let mut at = top.try_clone().map_err(|_| Errno::MFILE)?;
     let mut parts = components(path)?.peekable();
     while let Some(part) = parts.next() {
@@ -40,7 +51,14 @@ pub(crate) fn directory(top: &OwnedFd, path: &str, mode: u32) -> Result<OwnedFd,
         let bits = if last { mode } else { 0o755 };
         match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(bits)) {
             // The umask is not ours to know; what was asked for is what it is.
-            Ok(()) => rustix::fs::chmodat(&at, part, Mode::from_raw_mode(bits), AtFlags::empty())?,
+            Ok(()) => {
+                rustix::fs::chmodat(&at, part, Mode::from_raw_mode(bits), AtFlags::empty())?;
+                if last && owner != 0 {
+                    let (uid, gid) = (Uid::from_raw(owner), Gid::from_raw(owner));
+                    let flags = AtFlags::SYMLINK_NOFOLLOW;
+                    rustix::fs::chownat(&at, part, Some(uid), Some(gid), flags)?;
+                }
+            }
             Err(Errno::EXIST | Errno::ROFS) => {}
             Err(errno) => return Err(errno),
         }
