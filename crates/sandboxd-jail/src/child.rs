@@ -67,19 +67,21 @@ fn walls(
     namespaces::name(&assignment.hostname)?;
     // The last look at the host's paths: what is shown inside is copied out of it, then it goes.
     let shown = views::collect(plan, handed, &held)?;
+    let proc_mount = proc::make()?;
     root::enter(&shown.root)?;
     let top = root::open()?;
     entries::make(&top, &template.entries)?;
     let null = devices::mount(&top, &shown.devices)?;
-    // Namespaces are forbidden through a file below /proc/sys, which the next step makes read-only.
-    let proc_mount = proc::mount(&top)?;
-    nested::forbid(&proc_mount)?;
+    proc::mount(&top, &proc_mount)?;
+    // The limits lie below /proc/sys, which the next step makes read-only.
+    let namespace_limits = nested::open(&proc_mount)?;
     proc::restrict(&proc_mount, &template.proc, &null)?;
     memory::mount(&top, &template.memory_mounts)?;
     views::attach(&top, &template.views, &shown.views)?;
     // Last of the mounts, since the work directory may lie below any of the others.
     work_dir::mount(&top, &assignment.work_dir, shown.workspace.as_ref())?;
-    drop((top, proc_mount, null));
+    nested::forbid(&namespace_limits)?;
+    drop((top, proc_mount, null, namespace_limits));
     limits::set(&assignment.limits)?;
     keyring::leave_behind()?;
     // From here on nothing may be gained any more; the filter is last, since it forbids what the others need.

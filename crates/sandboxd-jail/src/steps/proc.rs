@@ -9,13 +9,17 @@ use rustix::io::Errno;
 use sandboxd_jail::plan::ProcRules;
 use sandboxd_jail::report::{Failure, Step};
 
-/// Mounts it.
-pub(crate) fn mount(top: &OwnedFd) -> Result<OwnedFd, Failure> {
+/// Makes it, before the host's root goes: in a user namespace the kernel allows one only where another is in view, so
+/// that nobody sees more by it than before.
+pub(crate) fn make() -> Result<OwnedFd, Failure> {
     let attributes = mounts::INERT | mounts::NOT_EXECUTABLE;
-    let proc = mounts::kernel("proc", &[], attributes).map_err(at(Step::Proc))?;
+    mounts::kernel("proc", &[], attributes).map_err(at(Step::Proc))
+}
+
+/// Mounts it.
+pub(crate) fn mount(top: &OwnedFd, proc: &OwnedFd) -> Result<(), Failure> {
     let target = entries::directory(top, "proc", 0o555).map_err(on(Step::Proc, "proc"))?;
-    mounts::attach(&proc, target, "").map_err(at(Step::Proc))?;
-    Ok(proc)
+    mounts::attach(proc, target, "").map_err(at(Step::Proc))
 }
 
 /// Hides and protects.

@@ -14,7 +14,8 @@ pub(crate) fn mount(
     workspace: Option<&OwnedFd>,
 ) -> Result<(), Failure> {
     let fail = on(Step::WorkDir, &work_dir.path);
-    let target = entries::owned_directory(top, &work_dir.path, 0o755, work_dir.owner).map_err(&fail)?;
+    let target =
+        entries::owned_directory(top, &work_dir.path, 0o755, work_dir.owner).map_err(&fail)?;
     if let Some(workspace) = workspace {
         mounts::attach(workspace, target, "").map_err(&fail)?;
     }

@@ -2,10 +2,12 @@
 //!
 //! - [`recipe`]: images that have to be built, as data, and the built-in ones by name.
 //! - [`catalogue`]: ready-made allowlists that an operator can select.
+//! - [`images`]: images that are on this host.
 //! - [`environment`]: the variables that every sandbox has.
 
 pub mod catalogue;
 pub mod environment;
+pub mod images;
 pub mod recipe;
 
 use crate::config::SizeTexts;

@@ -1,5 +1,339 @@
-//! Linux namespaces (skeleton).
+//! Sandboxes of Linux namespaces: no container engine, no image needed, no root where the kernel allows it.
+//!
+//! - [`plan`]: from a specification to the walls as data; pure. [`host`]: the zero-setup image.
+//! - [`users`], [`workspace`], [`layers`], [`cpus`], [`cgroups`]: what a sandbox is given, and gives back.
+//! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
+//! - [`create`]: one sandbox, from its specification to its running guest. [`ending`]: and back.
+//! - [`instance`]: what this daemon owns on the host, and the sweep of what former ones left.
+//! - [`probe`]: what this host can do.
 
+mod cgroups;
+mod cpus;
+mod create;
+mod ending;
+mod host;
+mod instance;
+mod launch;
+mod layers;
+mod plan;
+mod probe;
+mod program_file;
 mod programs;
+mod sys;
+mod users;
+mod workspace;
 
 pub use programs::{NotEmbedded, Programs};
+
+use super::{
+    Backend, Capabilities, CreateError, DestroyError, Found, KeepLayer, ListError, PrepareError,
+    PreparedImage, Running, SandboxSpec, Start, StopError, Usage, UsageError,
+};
+use crate::id::SandboxId;
+use crate::limits::CREATE_SECONDS_MAX;
+use crate::runtimes::{Runtime, images};
+use async_trait::async_trait;
+use cgroups::Cgroups;
+use cpus::Placement;
+use host::HostFiles;
+use instance::Instance;
+use launch::Launcher;
+use layers::Layers;
+use program_file::ProgramFile;
+use rustix::fd::OwnedFd;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use users::Ranges;
+
+/// Why the backend does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The state directory.
+    #[error("the state directory {path}: {cause}")]
+    StateDir {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// User ids.
+    #[error("{0}")]
+    Users(String),
+    /// Cgroups.
+    #[error("cgroups: {0}")]
+    Cgroups(String),
+    /// The embedded programs.
+    #[error("{0}")]
+    Programs(String),
+}
+
+/// The backend.
+#[derive(Debug)]
+pub struct Namespaces {
+    inner: Arc<Inner>,
+}
+
+/// What every sandbox of this backend shares.
+#[derive(Debug)]
+struct Inner {
+    state_dir: PathBuf,
+    host: HostFiles,
+    privileged: bool,
+    ceilings: super::Enforced,
+    pids_by_resource: bool,
+    guest: ProgramFile,
+    launcher: Launcher,
+    cgroups: Cgroups,
+    layers: Layers,
+    /// Host id ranges; held only while one is taken or given back.
+    ranges: Mutex<Ranges>,
+    /// Processors; likewise.
+    placement: Mutex<Placement>,
+    /// What runs; likewise, never over a wait.
+    sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
+    /// Devices whose file systems have turned out to have no idmapped mounts.
+    unmapped: Mutex<BTreeSet<u64>>,
+    /// Whose directories these are; its lock is held by the launcher too.
+    instance: Instance,
+}
+
+/// One sandbox that runs.
+#[derive(Debug)]
+struct Sandbox {
+    pidfd: OwnedFd,
+    range: Option<u32>,
+    cpus: Vec<u16>,
+    layer: HasLayer,
+}
+
+/// Whether a sandbox writes into a layer on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HasLayer {
+    /// No: its root is memory.
+    No,
+    /// Yes, and it goes with the sandbox.
+    Scratch,
+    /// Yes, and it may be kept.
+    Keepable,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Namespaces {
+    /// Starts the backend: sweeps what former instances left in this state directory, probes the host, starts the
+    /// launcher.
+    ///
+    /// # Errors
+    ///
+    /// Where the state directory cannot be used, the host's user ids are taken, or the embedded programs may not be
+    /// executed.
+    pub async fn start(
+        state_dir: &Path,
+        programs: Programs,
+    ) -> Result<Arc<dyn Backend>, StartError> {
+        let state_dir = state_dir.to_owned();
+        let inner = tokio::task::spawn_blocking(move || Inner::new(&state_dir, programs))
+            .await
+            .map_err(|error| StartError::Programs(error.to_string()))??;
+        inner
+            .launcher
+            .start()
+            .await
+            .map_err(|error| StartError::Programs(error.to_string()))?;
+        Ok(Arc::new(Self {
+            inner: Arc::new(inner),
+        }))
+    }
+}
+
+impl Inner {
+    fn new(state_dir: &Path, programs: Programs) -> Result<Self, StartError> {
+        let failed = |cause| StartError::StateDir {
+            path: state_dir.to_owned(),
+            cause,
+        };
+        instance::private(state_dir).map_err(failed)?;
+        let state_dir = state_dir.canonicalize().map_err(failed)?;
+        let swept = instance::sweep(&state_dir);
+        if swept > 0 {
+            tracing::info!(swept, "removed what former instances had left");
+        }
+        let privileged = probe::privileged();
+        let instance = Instance::make(&state_dir).map_err(failed)?;
+        let layers = Layers::new(&state_dir, &instance).map_err(failed)?;
+        let ranges = ranges(&state_dir, privileged, &layers)?;
+        let mut cgroups = Cgroups::new(&instance.name, privileged);
+        let directories = cgroups.directories();
+        instance.note_cgroups(&directories).map_err(failed)?;
+        cgroups
+            .prepare()
+            .map_err(|error| StartError::Cgroups(error.to_string()))?;
+        let (guest, jail) = program_files(programs, &instance)?;
+        let lock = instance.lock.try_clone().map_err(failed)?;
+        let launcher = Launcher::new(jail, instance.told(&directories), lock);
+        let pids_by_resource = !enforced(&cgroups, super::Ceiling::Pids);
+        Ok(Self {
+            host: HostFiles::look(Path::new("/")),
+            ceilings: probe::ceilings(&cgroups, privileged),
+            privileged,
+            pids_by_resource,
+            guest,
+            launcher,
+            cgroups,
+            layers,
+            ranges: Mutex::new(ranges),
+            placement: Mutex::new(Placement::of_this_process()),
+            sandboxes: Mutex::new(HashMap::new()),
+            unmapped: Mutex::new(BTreeSet::new()),
+            instance,
+            state_dir,
+        })
+    }
+
+    fn sandbox(&self, id: &SandboxId) -> Option<Arc<Sandbox>> {
+        lock(&self.sandboxes).get(id).cloned()
+    }
+}
+
+fn enforced(cgroups: &Cgroups, ceiling: super::Ceiling) -> bool {
+    matches!(
+        cgroups.enforcement().get(&ceiling),
+        Some(super::Enforcement::Enforced(_))
+    )
+}
+
+fn ranges(state_dir: &Path, privileged: bool, layers: &Layers) -> Result<Ranges, StartError> {
+    let users = |error: users::UsersError| StartError::Users(error.to_string());
+    // One directory for all instances on the host, whatever state directory they have.
+    let locks = if privileged {
+        PathBuf::from("/run/sandboxd/ranges")
+    } else {
+        state_dir.join("ranges")
+    };
+    let accounts = if privileged {
+        users::host_accounts()
+    } else {
+        Vec::new()
+    };
+    let preferred = state_dir
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(7_u32, |hash, byte| {
+            hash.wrapping_mul(31).wrapping_add(u32::from(*byte))
+        });
+    let mut ranges = Ranges::new(locks, preferred, &accounts).map_err(users)?;
+    for first in layers.ranges() {
+        if let Err(error) = ranges.reserve(first) {
+            tracing::warn!(first, %error, "a kept layer cannot be woken now");
+        }
+    }
+    Ok(ranges)
+}
+
+fn program_files(
+    programs: Programs,
+    instance: &Instance,
+) -> Result<(ProgramFile, ProgramFile), StartError> {
+    let both = |make: &dyn Fn(&str, &[u8]) -> Result<ProgramFile, rustix::io::Errno>| {
+        let guest = make("sandboxd-guest", programs.guest)?;
+        let jail = make("sandboxd-jail", programs.jail)?;
+        Ok::<_, rustix::io::Errno>((guest, jail))
+    };
+    let words = |error: &dyn std::fmt::Display| StartError::Programs(error.to_string());
+    let sealed = both(&|name, content| ProgramFile::sealed(name, content));
+    match sealed {
+        Ok((guest, jail)) if probe::can_execute(&jail) => Ok((guest, jail)),
+        _ => {
+            let directory = instance.directory.join("programs");
+            instance::private(&directory).map_err(|error| words(&error))?;
+            both(&|name, content| ProgramFile::plain(&directory, name, content))
+                .map_err(|error| words(&error))
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for Namespaces {
+    fn name(&self) -> &'static str {
+        "namespaces"
+    }
+
+    async fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ceilings: self.inner.ceilings.clone(),
+            outlives_daemon: false,
+        }
+    }
+
+    async fn prepare(&self, runtime: &Runtime) -> Result<PreparedImage, PrepareError> {
+        let (source, images) = (runtime.source.clone(), self.inner.state_dir.join("images"));
+        let label = runtime.label.clone();
+        tokio::task::spawn_blocking(move || images::prepare(&source, &label, &images))
+            .await
+            .map_err(|error| PrepareError::Broken {
+                image: runtime.label.clone(),
+                cause: error.to_string(),
+            })?
+    }
+
+    async fn create(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        start: Start,
+    ) -> Result<Running, CreateError> {
+        create::create(&self.inner, id, spec, start)
+            .await
+            .map_err(|error| match error {
+                CreateError::TimedOut(_) => CreateError::TimedOut(CREATE_SECONDS_MAX),
+                other => other,
+            })
+    }
+
+    async fn usage(&self, ids: &[SandboxId]) -> Vec<Result<Usage, UsageError>> {
+        let inner = Arc::clone(&self.inner);
+        let asked = ids.to_vec();
+        let read = tokio::task::spawn_blocking(move || {
+            let one = |id: &SandboxId| match inner.sandbox(id) {
+                Some(_) => Ok(inner.cgroups.usage(id.as_str())),
+                None => Err(UsageError("the sandbox does not run".to_owned())),
+            };
+            asked.iter().map(one).collect::<Vec<_>>()
+        });
+        read.await
+            .unwrap_or_else(|error| vec![Err(UsageError(error.to_string())); ids.len()])
+    }
+
+    async fn stop(&self, id: &SandboxId, keep: KeepLayer) -> Result<(), StopError> {
+        ending::stop(&self.inner, id, keep).await
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<(), DestroyError> {
+        ending::destroy(&self.inner, id).await
+    }
+
+    async fn list(&self) -> Result<Vec<Found>, ListError> {
+        let running: BTreeSet<SandboxId> = lock(&self.inner.sandboxes).keys().cloned().collect();
+        let inner = Arc::clone(&self.inner);
+        let kept = tokio::task::spawn_blocking(move || inner.layers.kept())
+            .await
+            .map_err(|error| ListError(error.to_string()))?;
+        let sleeping = kept.into_iter().filter(|id| !running.contains(id));
+        let found = sleeping.map(|id| Found { id, running: false });
+        let mut found: Vec<Found> = found.collect();
+        found.extend(running.into_iter().map(|id| Found { id, running: true }));
+        Ok(found)
+    }
+
+    async fn shutdown(&self) {
+        ending::shutdown(&self.inner).await;
+    }
+}
+
+/// How long the kernel may take to end a process that was killed.
+const END_WAIT: Duration = Duration::from_secs(10);

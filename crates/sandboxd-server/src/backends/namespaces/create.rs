@@ -1,0 +1,492 @@
+//! One sandbox: from its specification to its running guest.
+//!
+//! What is taken on the way (ids, processors, a layer, cgroups, a child) is held by [`Half`], which gives everything back
+//! if the sandbox does not come to be, whatever step fails and whoever stops waiting.
+
+use super::launch::LaunchError;
+use super::layers::Layer;
+use super::plan::{self, Circumstances};
+use super::users::STORAGE_FIRST;
+use super::{HasLayer, Inner, Sandbox, cgroups, ending, lock, workspace};
+use crate::backends::{
+    Asked, Ceiling, CreateError, Enforced, Enforcement, Running, SandboxSpec, Start,
+};
+use crate::id::SandboxId;
+use crate::limits::CREATE_SECONDS_MAX;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::pipe::PipeFlags;
+use sandboxd_jail::plan::{Owners, Plan, Users};
+use sandboxd_jail::report::{EXECUTING, Failure, REPORT_BYTES_MAX, Step};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
+
+/// Makes a sandbox, and starts its guest.
+pub(super) async fn create(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+    start: Start,
+) -> Result<Running, CreateError> {
+    refuse_unenforceable(inner, spec)?;
+    let making = make(inner, id, spec, start);
+    tokio::time::timeout(Duration::from_secs(CREATE_SECONDS_MAX), making)
+        .await
+        .unwrap_or(Err(CreateError::TimedOut(CREATE_SECONDS_MAX)))
+}
+
+fn step(step: impl Into<String>, cause: impl std::fmt::Display) -> CreateError {
+    CreateError::Step {
+        step: step.into(),
+        cause: cause.to_string(),
+    }
+}
+
+/// What somebody set and this host cannot enforce is refused, unless they accept that.
+fn refuse_unenforceable(inner: &Inner, spec: &SandboxSpec) -> Result<(), CreateError> {
+    let explicit = |asked: Option<Asked<u64>>| asked.is_some_and(|asked| asked.explicit);
+    let asked = [
+        (
+            Ceiling::Memory,
+            explicit(spec.memory_bytes) || explicit(spec.memory_swap_bytes),
+        ),
+        (Ceiling::Cpus, spec.cpus.is_some_and(|asked| asked.explicit)),
+        (Ceiling::CpuShares, explicit(spec.cpu_shares)),
+        (Ceiling::Pids, explicit(spec.pids)),
+    ];
+    for (ceiling, asked) in asked {
+        if !asked || spec.allow_unenforced.contains(&ceiling) {
+            continue;
+        }
+        if let Some(Enforcement::Unenforced(cause)) = inner.ceilings.get(&ceiling) {
+            return Err(CreateError::Unenforceable {
+                ceiling,
+                cause: cause.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What has been taken for a sandbox that is not there yet.
+struct Half {
+    inner: Arc<Inner>,
+    id: SandboxId,
+    range: Option<u32>,
+    cpus: Vec<u16>,
+    layer: HasLayer,
+    /// A layer that was there before is not thrown away because a wake failed.
+    layer_is_old: bool,
+    cgroups: bool,
+    child: Option<OwnedFd>,
+    done: bool,
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let sandbox = Sandbox {
+            pidfd: match self.child.take() {
+                Some(pidfd) => pidfd,
+                None => {
+                    ending::give_back(&self.inner, self.range, &self.cpus);
+                    if self.cgroups {
+                        let _ = self.inner.cgroups.remove(self.id.as_str());
+                    }
+                    self.drop_layer();
+                    return;
+                }
+            },
+            range: self.range,
+            cpus: std::mem::take(&mut self.cpus),
+            layer: HasLayer::No,
+        };
+        let (inner, id) = (Arc::clone(&self.inner), self.id.clone());
+        self.drop_layer();
+        // Its own task, since a drop cannot wait; it ends by itself within the end's deadline.
+        tokio::spawn(async move {
+            let _ = ending::end(&inner, &id, &sandbox).await;
+        });
+    }
+}
+
+impl Half {
+    fn drop_layer(&self) {
+        if self.layer != HasLayer::No && !self.layer_is_old {
+            let _ = self.inner.layers.remove(&self.id);
+        }
+    }
+}
+
+/// What was prepared off the async threads.
+struct Prepared {
+    half: Half,
+    layer: Option<Layer>,
+    workspace: Option<OwnedFd>,
+    owners: Owners,
+    owner_enforced: Option<Enforcement>,
+    place: cgroups::Place,
+}
+
+async fn make(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+    start: Start,
+) -> Result<Running, CreateError> {
+    if lock(&inner.sandboxes).contains_key(id) {
+        return Err(step("creating", "a sandbox of this id runs"));
+    }
+    let mut mapped = true;
+    loop {
+        let (theirs, at, with) = (Arc::clone(inner), id.clone(), spec.clone());
+        let prepared =
+            tokio::task::spawn_blocking(move || prepare(&theirs, &at, &with, start, mapped))
+                .await
+                .map_err(|error| step("preparing", error))??;
+        match launch(inner, spec, prepared).await {
+            Err(Launched::NoMapping(device)) if mapped => {
+                // Found out now, remembered for all that follow.
+                lock(&inner.unmapped).insert(device);
+                mapped = false;
+            }
+            Err(Launched::NoMapping(_)) => {
+                return Err(step(
+                    Step::WorkspaceMapping.to_string(),
+                    "not possible here",
+                ));
+            }
+            Err(Launched::Failed(error)) => return Err(error),
+            Ok(running) => return Ok(running),
+        }
+    }
+}
+
+fn prepare(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+    start: Start,
+    may_map: bool,
+) -> Result<Prepared, CreateError> {
+    let mut half = Half {
+        inner: Arc::clone(inner),
+        id: id.clone(),
+        range: None,
+        cpus: Vec::new(),
+        layer: HasLayer::No,
+        layer_is_old: false,
+        cgroups: false,
+        child: None,
+        done: false,
+    };
+    let layer = take_layer(inner, id, spec, start, &mut half)?;
+    let user = spec.user.unwrap_or(0);
+    let (workspace, owners, owner_enforced) = match &spec.workspace {
+        None => (None, Owners::AsOnDisk, None),
+        Some(host) => {
+            let (directory, owners, enforced) =
+                take_workspace(inner, host, half.range, user, may_map)?;
+            (Some(directory), owners, Some(enforced))
+        }
+    };
+    if let Some(cpus) = spec.cpus {
+        half.cpus = lock(&inner.placement).take(cpus_seen(cpus.value));
+    }
+    half.cgroups = true;
+    let root = half.range;
+    let place = inner
+        .cgroups
+        .make(id.as_str(), spec, root)
+        .map_err(|error| step("making the cgroup", error))?;
+    Ok(Prepared {
+        half,
+        layer,
+        workspace,
+        owners,
+        owner_enforced,
+        place,
+    })
+}
+
+/// How many processors a quota rounds up to.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped to a small positive range"
+)]
+fn cpus_seen(cpus: f64) -> usize {
+    cpus.ceil().clamp(1.0, 65_535.0) as usize
+}
+
+fn take_layer(
+    inner: &Inner,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+    start: Start,
+    half: &mut Half,
+) -> Result<Option<Layer>, CreateError> {
+    let users = |error: super::users::UsersError| step("taking user ids", error);
+    let disk = |error: std::io::Error| step("making the write layer", error);
+    if start == Start::KeptLayer {
+        let kept = inner.layers.open(id).map_err(disk)?;
+        let (layer, note) = kept.ok_or(CreateError::LayerMissing)?;
+        if inner.privileged != note.range.is_some() {
+            return Err(step(
+                "opening the kept layer",
+                "it was written with other rights than this daemon has",
+            ));
+        }
+        if let Some(first) = note.range {
+            lock(&inner.ranges).reserve(first).map_err(users)?;
+        }
+        if !note.whole {
+            tracing::warn!(%id, "the host went down while this layer was in use; its last writes may be lost");
+        }
+        half.range = note.range;
+        half.layer = HasLayer::Keepable;
+        half.layer_is_old = true;
+        return Ok(Some(layer));
+    }
+    if inner.privileged {
+        half.range = Some(lock(&inner.ranges).take().map_err(users)?);
+    }
+    if plan::root_in_memory(spec) {
+        return Ok(None);
+    }
+    half.layer = if spec.keep_layer {
+        HasLayer::Keepable
+    } else {
+        HasLayer::Scratch
+    };
+    let layer = inner.layers.make(id, spec.keep_layer, half.range);
+    Ok(Some(layer.map_err(disk)?))
+}
+
+fn take_workspace(
+    inner: &Inner,
+    host: &crate::backends::HostWorkspace,
+    range: Option<u32>,
+    user: u32,
+    may_map: bool,
+) -> Result<(OwnedFd, Owners, Enforcement), CreateError> {
+    let fail = |error: workspace::WorkspaceError| step("opening the workspace", error);
+    let directory = workspace::open(&host.path).map_err(fail)?;
+    let Some(range) = range else {
+        let why = "not started as root: files belong to the user who started the daemon";
+        let unenforced = Enforcement::Unenforced(why.to_owned());
+        return Ok((directory, Owners::AsOnDisk, unenforced));
+    };
+    let status = rustix::fs::fstat(&directory)
+        .map_err(|errno| step("opening the workspace", std::io::Error::from(errno)))?;
+    let mapped = may_map && !lock(&inner.unmapped).contains(&status.st_dev);
+    let (owners, enforced) = match (mapped, host.managed) {
+        (true, true) => {
+            workspace::adopt(&host.path, &directory, STORAGE_FIRST, user).map_err(fail)?;
+            let how = format!("on disk {STORAGE_FIRST} and on, mapped by the mount");
+            (workspace::managed_owners(range), Enforcement::Enforced(how))
+        }
+        (true, false) => {
+            let owners = workspace::own_owners(&directory, range, user)
+                .map_err(|error| step("opening the workspace", error))?;
+            let how = "files belong to the directory's owner".to_owned();
+            (owners, Enforcement::Enforced(how))
+        }
+        (false, true) => {
+            // The named fallback: the tree belongs to this sandbox's own range for as long as it runs.
+            workspace::adopt(&host.path, &directory, range, user).map_err(fail)?;
+            let why = "this file system has no idmapped mounts: on disk files belong to the sandbox's own range";
+            (Owners::AsOnDisk, Enforcement::Unenforced(why.to_owned()))
+        }
+        (false, false) => {
+            return Err(step(
+                "mounting the workspace",
+                "its file system has no idmapped mounts, so its files cannot stay their owner's",
+            ));
+        }
+    };
+    Ok((directory, owners, enforced))
+}
+
+/// How far a launch came.
+enum Launched {
+    /// The workspace's file system, by its device, has no idmapped mounts.
+    NoMapping(u64),
+    /// Any other failure.
+    Failed(CreateError),
+}
+
+impl<E: Into<CreateError>> From<E> for Launched {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+async fn launch(
+    inner: &Arc<Inner>,
+    spec: &SandboxSpec,
+    mut prepared: Prepared,
+) -> Result<Running, Launched> {
+    let plan = plan_of(inner, spec, &mut prepared)?;
+    let (ours, theirs) =
+        std::os::unix::net::UnixStream::pair().map_err(|error| step("making the link", error))?;
+    ours.set_nonblocking(true)
+        .map_err(|error| step("making the link", error))?;
+    let (report, their_report) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+        .map_err(|errno| step("making the report pipe", errno))?;
+    let outcome = {
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![
+            theirs.as_fd(),
+            inner.guest.descriptor(),
+            their_report.as_fd(),
+        ];
+        descriptors.extend(prepared.layer.as_ref().map(|layer| layer.directory.as_fd()));
+        descriptors.extend(prepared.workspace.as_ref().map(AsFd::as_fd));
+        descriptors.extend(prepared.place.born_in.as_ref().map(AsFd::as_fd));
+        descriptors.extend(prepared.place.tasks.iter().map(AsFd::as_fd));
+        inner.launcher.launch(plan, &descriptors).await
+    };
+    // The child has its own copies; ours would keep the link and the report open after its end.
+    drop((theirs, their_report));
+    let device = prepared
+        .workspace
+        .as_ref()
+        .and_then(|directory| rustix::fs::fstat(directory).ok())
+        .map_or(0, |status| status.st_dev);
+    let failed = |failure: Failure| match failure.step {
+        Step::WorkspaceMapping => Launched::NoMapping(device),
+        _ => Launched::Failed(step(failure.step.to_string(), words(&failure))),
+    };
+    match outcome {
+        Ok(pidfd) => prepared.half.child = Some(pidfd),
+        Err(LaunchError::Failed { failure, child }) => {
+            prepared.half.child = child;
+            return Err(failed(failure));
+        }
+        Err(error) => return Err(step("asking the launcher", error).into()),
+    }
+    await_exec(report).await.map_err(|failure| match failure {
+        Some(failure) => failed(failure),
+        None => step("starting the guest", "the first process died on the way").into(),
+    })?;
+    let link = UnixStream::from_std(ours).map_err(|error| step("making the link", error))?;
+    Ok(finish(inner, spec, prepared, link))
+}
+
+/// A failure's cause, without its step, which the error names already.
+fn words(failure: &Failure) -> String {
+    let cause = std::io::Error::from_raw_os_error(failure.errno);
+    if failure.what.is_empty() {
+        cause.to_string()
+    } else {
+        format!("{}: {cause}", failure.what)
+    }
+}
+
+fn plan_of(
+    inner: &Inner,
+    spec: &SandboxSpec,
+    prepared: &mut Prepared,
+) -> Result<Plan, CreateError> {
+    let users = match prepared.half.range {
+        Some(first) => Users::Range {
+            first,
+            count: super::users::COUNT,
+        },
+        None => Users::Single {
+            inside: spec.user.unwrap_or(0),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        },
+    };
+    let cpus = prepared.half.cpus.clone();
+    let cpus_seen = if cpus.is_empty() {
+        lock(&inner.placement).all()
+    } else {
+        cpus.clone()
+    };
+    let circumstances = Circumstances {
+        host: &inner.host,
+        users,
+        owners: prepared.owners.clone(),
+        layer: prepared
+            .layer
+            .as_ref()
+            .map(|layer| layer.path.display().to_string()),
+        cpus,
+        cpus_seen,
+        seat: prepared.place.seat.clone(),
+        pids_by_resource: inner.pids_by_resource,
+    };
+    plan::plan(spec, &circumstances).map_err(|error| step("planning", error))
+}
+
+/// Waits until the child has become the guest; a failure if it told one.
+async fn await_exec(report: OwnedFd) -> Result<(), Option<Failure>> {
+    let mut receiver = pipe::Receiver::from_owned_fd(report).map_err(|_| None)?;
+    let mut told = Vec::new();
+    let mut buffer = [0_u8; 512];
+    while told.len() < REPORT_BYTES_MAX {
+        match receiver.read(&mut buffer).await {
+            Ok(0) | Err(_) => break,
+            Ok(read) => told.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+        }
+    }
+    let rest = told.strip_prefix(EXECUTING).unwrap_or(&told);
+    match rest {
+        [] if !told.is_empty() => Ok(()),
+        [] => Err(None),
+        report => Err(Failure::decode(report).ok()),
+    }
+}
+
+fn finish(
+    inner: &Arc<Inner>,
+    spec: &SandboxSpec,
+    mut prepared: Prepared,
+    link: UnixStream,
+) -> Running {
+    let enforced = enforced(inner, spec, prepared.owner_enforced.take());
+    let half = &mut prepared.half;
+    if let Some(pidfd) = half.child.take() {
+        let sandbox = Sandbox {
+            pidfd,
+            range: half.range,
+            cpus: std::mem::take(&mut half.cpus),
+            layer: half.layer,
+        };
+        lock(&inner.sandboxes).insert(half.id.clone(), Arc::new(sandbox));
+        half.done = true;
+    }
+    Running {
+        link: Box::new(link),
+        enforced,
+    }
+}
+
+/// What is in place for this sandbox: of the ceilings, those that it has.
+fn enforced(inner: &Inner, spec: &SandboxSpec, owner: Option<Enforcement>) -> Enforced {
+    let has = |ceiling: &Ceiling| match ceiling {
+        Ceiling::Memory => spec.memory_bytes.is_some(),
+        Ceiling::Cpus => spec.cpus.is_some(),
+        Ceiling::CpuShares => spec.cpu_shares.is_some(),
+        Ceiling::Pids => spec.pids.is_some(),
+        Ceiling::Disk => false,
+        Ceiling::Network | Ceiling::UidRange => true,
+        Ceiling::WorkspaceOwner => false,
+    };
+    let mut enforced: Enforced = inner
+        .ceilings
+        .iter()
+        .filter(|(ceiling, _)| has(ceiling))
+        .map(|(ceiling, enforcement)| (*ceiling, enforcement.clone()))
+        .collect();
+    if let Some(owner) = owner {
+        enforced.insert(Ceiling::WorkspaceOwner, owner);
+    }
+    enforced
+}

@@ -1,0 +1,150 @@
+//! How a sandbox goes: its first process is killed, with which the kernel ends every other one; then everything that it
+//! was given is given back.
+
+use super::{END_WAIT, HasLayer, Inner, Sandbox, lock, sys};
+use crate::backends::{DestroyError, KeepLayer, StopError};
+use crate::id::SandboxId;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitId, WaitIdOptions};
+use std::sync::Arc;
+use tokio::io::Interest;
+
+/// Ends a sandbox; keeps its layer if asked and if it has one that may be kept.
+pub(super) async fn stop(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    keep: KeepLayer,
+) -> Result<(), StopError> {
+    let Some(sandbox) = inner.sandbox(id) else {
+        return Ok(());
+    };
+    end(inner, id, &sandbox).await.map_err(StopError)?;
+    lock(&inner.sandboxes).remove(id);
+    let kept = keep == KeepLayer::Yes && sandbox.layer == HasLayer::Keepable;
+    let (theirs, at) = (Arc::clone(inner), id.clone());
+    let layer = sandbox.layer;
+    let done = tokio::task::spawn_blocking(move || match (layer, kept) {
+        (HasLayer::No, _) => Ok(()),
+        (_, true) => theirs.layers.keep(&at),
+        (_, false) => theirs.layers.remove(&at),
+    })
+    .await;
+    done.map_err(|error| StopError(error.to_string()))?
+        .map_err(|error| StopError(error.to_string()))?;
+    if kept {
+        // The layer's files are still the range's: it stays taken until the layer goes.
+        give_back(inner, None, &sandbox.cpus);
+    } else {
+        give_back(inner, sandbox.range, &sandbox.cpus);
+        take_out_trash(inner);
+    }
+    if keep == KeepLayer::Yes && !kept {
+        return Err(StopError(
+            "this sandbox was made without a layer that can be kept".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Removes every trace.
+pub(super) async fn destroy(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), DestroyError> {
+    stop(inner, id, KeepLayer::No)
+        .await
+        .map_err(|error| DestroyError(error.0))?;
+    let (theirs, at) = (Arc::clone(inner), id.clone());
+    let removed = tokio::task::spawn_blocking(move || {
+        let range = theirs.layers.range(&at);
+        theirs.layers.remove(&at)?;
+        Ok::<_, std::io::Error>(range)
+    })
+    .await
+    .map_err(|error| DestroyError(error.to_string()))?
+    .map_err(|error| DestroyError(error.to_string()))?;
+    if removed.is_some() {
+        give_back(inner, removed, &[]);
+        take_out_trash(inner);
+    }
+    Ok(())
+}
+
+/// Deletes what was thrown away, where nobody waits for it.
+fn take_out_trash(inner: &Arc<Inner>) {
+    let theirs = Arc::clone(inner);
+    // Ends by itself when the trash is empty; what it does not get to is swept with the instance.
+    drop(tokio::task::spawn_blocking(move || {
+        theirs.layers.empty_trash();
+    }));
+}
+
+/// Kills, reaps, and removes the cgroups.
+pub(super) async fn end(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    sandbox: &Sandbox,
+) -> Result<(), String> {
+    match rustix::process::pidfd_send_signal(&sandbox.pidfd, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(errno) => return Err(format!("killing its first process: {errno}")),
+    }
+    inner.cgroups.kill(id.as_str());
+    reap(sandbox).await?;
+    let (theirs, at) = (Arc::clone(inner), id.clone());
+    tokio::task::spawn_blocking(move || theirs.cgroups.remove(at.as_str()))
+        .await
+        .map_err(|error| error.to_string())?
+        .map_err(|error| format!("removing its cgroup: {error}"))
+}
+
+async fn reap(sandbox: &Sandbox) -> Result<(), String> {
+    let pidfd = sandbox
+        .pidfd
+        .try_clone()
+        .map_err(|error| error.to_string())?;
+    let pidfd = sys::watch(pidfd, Interest::READABLE).map_err(|error| error.to_string())?;
+    let ended = tokio::time::timeout(END_WAIT, pidfd.readable()).await;
+    ended
+        .map_err(|_| {
+            format!(
+                "its first process did not end within {} s",
+                END_WAIT.as_secs()
+            )
+        })?
+        .map_err(|error| error.to_string())?
+        .retain_ready();
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    match rustix::process::waitid(WaitId::PidFd(sandbox.pidfd.as_fd()), options) {
+        // Somebody else asked first.
+        Ok(_) | Err(Errno::CHILD) => Ok(()),
+        Err(errno) => Err(format!("reaping its first process: {errno}")),
+    }
+}
+
+/// Gives ids and processors back.
+pub(super) fn give_back(inner: &Inner, range: Option<u32>, cpus: &[u16]) {
+    if let Some(first) = range {
+        lock(&inner.ranges).give_back(first);
+    }
+    lock(&inner.placement).give_back(cpus);
+}
+
+/// Ends everything, and lets the launcher remove the rest.
+pub(super) async fn shutdown(inner: &Arc<Inner>) {
+    let all: Vec<SandboxId> = lock(&inner.sandboxes).keys().cloned().collect();
+    let stops = all.iter().map(|id| async move {
+        let keepable = inner
+            .sandbox(id)
+            .is_some_and(|sandbox| sandbox.layer == HasLayer::Keepable);
+        // Whoever wants a layer gone has asked for that; what is left may be woken after the restart.
+        let keep = if keepable {
+            KeepLayer::Yes
+        } else {
+            KeepLayer::No
+        };
+        if let Err(error) = stop(inner, id, keep).await {
+            tracing::warn!(%id, %error, "a sandbox did not end cleanly");
+        }
+    });
+    futures::future::join_all(stops).await;
+    inner.launcher.end().await;
+}

@@ -1,0 +1,149 @@
+//! One instance of the daemon, and what instances that are no more have left.
+//!
+//! An instance has a directory with a lock file in it. The lock is held by the daemon and its launcher, so as long as
+//! either lives the instance does; one whose lock can be taken is dead, and everything in its directory, and the cgroups
+//! that the directory names, are swept by the next start.
+
+use crate::id::SandboxId;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use sandboxd_jail::remains;
+use sandboxd_jail::wire::Instance as Told;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The file that names an instance's cgroup directories.
+const CGROUPS: &str = "cgroups";
+/// The lock file.
+const LOCK: &str = "lock";
+
+/// This instance.
+#[derive(Debug)]
+pub(super) struct Instance {
+    /// Its name.
+    pub(super) name: String,
+    /// Its directory.
+    pub(super) directory: PathBuf,
+    /// Its lock.
+    pub(super) lock: OwnedFd,
+}
+
+impl Instance {
+    /// Makes the directory of a new instance.
+    pub(super) fn make(state_dir: &Path) -> io::Result<Self> {
+        private(state_dir)?;
+        let all = state_dir.join("instances");
+        private(&all)?;
+        let name = SandboxId::generate().to_string();
+        let directory = all.join(&name);
+        // Made and locked under another name first: a sweep must not find it without its lock held.
+        let making = all.join(format!(".{name}"));
+        private(&making)?;
+        let lock = take_lock(&making)?
+            .ok_or_else(|| io::Error::other("the new instance's lock is already held"))?;
+        for part in ["layers", "trash"] {
+            private(&making.join(part))?;
+        }
+        fs::rename(&making, &directory)?;
+        Ok(Self {
+            name,
+            directory,
+            lock,
+        })
+    }
+
+    /// Writes down which cgroup directories are its own, before the first is made.
+    pub(super) fn note_cgroups(&self, directories: &[PathBuf]) -> io::Result<()> {
+        let text: String = directories
+            .iter()
+            .map(|path| format!("{}\n", path.display()))
+            .collect();
+        fs::write(self.directory.join(CGROUPS), text)
+    }
+
+    /// What the launcher has to know to clean up.
+    pub(super) fn told(&self, cgroups: &[PathBuf]) -> Told {
+        Told {
+            cgroups: cgroups
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect(),
+            scratch: self.directory.display().to_string(),
+        }
+    }
+
+    /// Where layers lie that go with their sandbox.
+    pub(super) fn layers(&self) -> PathBuf {
+        self.directory.join("layers")
+    }
+
+    /// Where what is to be deleted waits for that.
+    pub(super) fn trash(&self) -> PathBuf {
+        self.directory.join("trash")
+    }
+}
+
+/// A directory that only we may enter.
+pub(super) fn private(path: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+    {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// The lock of an instance's directory, or nothing while somebody holds it.
+fn take_lock(directory: &Path) -> io::Result<Option<OwnedFd>> {
+    let lock = rustix::fs::open(
+        directory.join(LOCK),
+        OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::from_raw_mode(0o600),
+    )?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes what dead instances left. Returns how many there were.
+pub(super) fn sweep(state_dir: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(state_dir.join("instances")) else {
+        return 0;
+    };
+    let mut swept = 0;
+    for entry in entries.flatten() {
+        let directory = entry.path();
+        // A name with a dot is one that is being made, or whose maker died in the middle.
+        let Ok(Some(lock)) = take_lock(&directory) else {
+            continue;
+        };
+        let cgroups = fs::read_to_string(directory.join(CGROUPS)).unwrap_or_default();
+        let told = Told {
+            cgroups: cgroups.lines().map(str::to_owned).collect(),
+            scratch: directory.display().to_string(),
+        };
+        remains::remove_instance(&told);
+        if directory.exists() {
+            tracing::warn!(directory = %directory.display(), "what a former instance left could not be removed yet");
+        } else {
+            swept += 1;
+        }
+        drop(lock);
+    }
+    swept
+}
+
+/// Makes sure that nobody but its owner may enter a directory.
+pub(super) fn close_to_others(path: &Path) -> io::Result<()> {
+    let mode = fs::metadata(path)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o700))?;
+    }
+    Ok(())
+}

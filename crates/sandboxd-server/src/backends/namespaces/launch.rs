@@ -1,0 +1,281 @@
+//! The launcher, seen from the daemon: started from the embedded file, asked over a socket, started again if it is lost.
+//!
+//! One task reads its answers and hands each to whoever asked. When the launcher ends, every waiting question is
+//! answered with that, and the next question starts another launcher: it holds nothing that a running sandbox needs.
+
+use super::program_file::ProgramFile;
+use super::sys;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use sandboxd_jail::plan::Plan;
+use sandboxd_jail::report::Failure;
+use sandboxd_jail::wire::{self, Create, DESCRIPTORS_MAX, Instance, Reply, Request, WireError};
+use std::collections::HashMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Longest answer in bytes: a failure with its path.
+const REPLY_BYTES_MAX: usize = 8 * 1024;
+/// How long a launcher that was told to end may take: it removes what is left of this instance.
+const END_WAIT: Duration = Duration::from_secs(15);
+
+/// Why a plan got no child.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LaunchError {
+    /// The launcher cannot be started.
+    #[error("the launcher does not start: {0}")]
+    Start(std::io::Error),
+    /// It ended before it answered.
+    #[error("the launcher ended before it answered")]
+    Lost,
+    /// The plan is too long.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// It said why.
+    #[error("{failure}")]
+    Failed {
+        /// Why.
+        failure: Failure,
+        /// A child that is to be reaped.
+        child: Option<OwnedFd>,
+    },
+    /// The socket.
+    #[error("the launcher's socket: {0}")]
+    Socket(#[from] std::io::Error),
+}
+
+type Answer = Result<OwnedFd, LaunchError>;
+type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
+
+/// The launcher that runs now, and how to start another.
+#[derive(Debug)]
+pub(super) struct Launcher {
+    program: ProgramFile,
+    instance: Instance,
+    /// Kept open by the launcher too, so that the instance counts as alive while it still cleans up.
+    lock: OwnedFd,
+    numbers: AtomicU64,
+    /// Locked while one is started; never over an answer.
+    current: tokio::sync::Mutex<Option<Arc<Process>>>,
+}
+
+#[derive(Debug)]
+struct Process {
+    socket: Arc<AsyncFd<OwnedFd>>,
+    waiting: Waiting,
+    /// Reads answers; ends with the socket, and is ended with the process.
+    reader: JoinHandle<()>,
+    child: Mutex<Child>,
+}
+
+impl Launcher {
+    /// Knows how to start one, and starts none yet.
+    pub(super) fn new(program: ProgramFile, instance: Instance, lock: OwnedFd) -> Self {
+        Self {
+            program,
+            instance,
+            lock,
+            numbers: AtomicU64::new(1),
+            current: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    /// Starts one if none runs.
+    pub(super) async fn start(&self) -> Result<(), LaunchError> {
+        self.process().await.map(drop)
+    }
+
+    /// A child for a plan: its pidfd.
+    pub(super) async fn launch(
+        &self,
+        plan: Plan,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<OwnedFd, LaunchError> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let request = Request::Create(Box::new(Create { number, plan }));
+        let bytes = wire::encode(&request)?;
+        let process = self.process().await?;
+        let (sender, receiver) = oneshot::channel();
+        match &mut *lock(&process.waiting) {
+            Some(waiting) => waiting.insert(number, sender),
+            None => return Err(LaunchError::Lost),
+        };
+        if let Err(error) = send(&process.socket, &bytes, descriptors).await {
+            if let Some(waiting) = &mut *lock(&process.waiting) {
+                waiting.remove(&number);
+            }
+            return Err(error.into());
+        }
+        receiver.await.unwrap_or(Err(LaunchError::Lost))
+    }
+
+    async fn process(&self) -> Result<Arc<Process>, LaunchError> {
+        let mut current = self.current.lock().await;
+        if let Some(process) = &*current {
+            if lock(&process.waiting).is_some() {
+                return Ok(Arc::clone(process));
+            }
+            tracing::warn!("the launcher has ended; another is started");
+            process.reap();
+        }
+        let process = Arc::new(self.begin().await?);
+        *current = Some(Arc::clone(&process));
+        Ok(process)
+    }
+
+    async fn begin(&self) -> Result<Process, LaunchError> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(std::io::Error::from)?;
+        rustix::io::ioctl_fionbio(&ours, true).map_err(std::io::Error::from)?;
+        let child = Command::new(self.program.path())
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .map_err(LaunchError::Start)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let socket = Arc::new(sys::watch(ours, interest)?);
+        let hello = wire::encode(&Request::Instance(self.instance.clone()))?;
+        send(&socket, &hello, &[self.lock.as_fd()]).await?;
+        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
+        let reader = tokio::spawn(read(Arc::clone(&socket), Arc::clone(&waiting)));
+        Ok(Process {
+            socket,
+            waiting,
+            reader,
+            child: Mutex::new(child),
+        })
+    }
+
+    /// Lets the launcher end, which removes what is left of this instance, and waits for it.
+    pub(super) async fn end(&self) {
+        let Some(process) = self.current.lock().await.take() else {
+            return;
+        };
+        let _ = rustix::net::shutdown(process.socket.get_ref(), rustix::net::Shutdown::Both);
+        process.reader.abort();
+        let ended = tokio::task::spawn_blocking(move || {
+            let deadline = std::time::Instant::now() + END_WAIT;
+            while std::time::Instant::now() < deadline {
+                if !matches!(lock(&process.child).try_wait(), Ok(None)) {
+                    return true;
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            false
+        });
+        if !ended.await.unwrap_or(false) {
+            tracing::warn!("the launcher still cleans up; it goes on without us");
+        }
+    }
+}
+
+impl Process {
+    fn reap(&self) {
+        let _ = lock(&self.child).try_wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads answers until the launcher ends; then nobody is left waiting.
+async fn read(socket: Arc<AsyncFd<OwnedFd>>, waiting: Waiting) {
+    loop {
+        let received = socket
+            .async_io(Interest::READABLE, |socket| Ok(receive(socket.as_fd())?))
+            .await;
+        let Ok(Some((reply, mut descriptors))) = received else {
+            break;
+        };
+        let (number, answer) = match reply {
+            Reply::Cloned { number } => (number, descriptors.pop().ok_or(LaunchError::Lost)),
+            Reply::Failed { number, failure } => (
+                number,
+                Err(LaunchError::Failed {
+                    failure,
+                    child: descriptors.pop(),
+                }),
+            ),
+        };
+        let sender = lock(&waiting).as_mut().and_then(|all| all.remove(&number));
+        if let Some(sender) = sender {
+            // Whoever asked may have given up; then the pidfd is closed, and the sandbox ends with its link.
+            let _ = sender.send(answer);
+        }
+    }
+    lock(&waiting).take();
+}
+
+fn receive(socket: BorrowedFd<'_>) -> Result<Option<(Reply, Vec<OwnedFd>)>, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut buffer = [0_u8; REPLY_BYTES_MAX];
+    let message = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut buffer)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    if message.bytes == 0 {
+        return Ok(None);
+    }
+    let mut descriptors = Vec::new();
+    for item in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = item {
+            descriptors.extend(received);
+        }
+    }
+    let reply = wire::decode(buffer.get(..message.bytes).unwrap_or_default());
+    Ok(Some((reply.map_err(|_| Errno::BADMSG)?, descriptors)))
+}
+
+async fn send(
+    socket: &AsyncFd<OwnedFd>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> std::io::Result<()> {
+    socket
+        .async_io(Interest::WRITABLE, |socket| {
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+                return Err(Errno::TOOBIG.into());
+            }
+            rustix::net::sendmsg(
+                socket,
+                &[IoSlice::new(bytes)],
+                &mut ancillary,
+                SendFlags::NOSIGNAL,
+            )?;
+            Ok(())
+        })
+        .await
+}

@@ -1,0 +1,408 @@
+//! From a specification to a plan of walls. Pure: no I/O, so that golden files show every wall of every kind of sandbox.
+
+use super::host::{HostFiles, file};
+use crate::backends::{PreparedImage, SandboxSpec};
+use sandboxd_jail::plan::{
+    Assignment, Entry, Limits, MemoryMount, Owners, Plan, ProcRules, Resource, ResourceLimit, Root,
+    Seat, Template, Users, WorkDir, Workspace,
+};
+
+/// Capabilities of a root run, by number and with what needs them; all of them only over what the sandbox's own user
+/// namespace owns. A run under a uid of its own has none.
+pub(super) const CAPABILITIES: &[(u8, &str)] = &[
+    (0, "chown: package managers give files to system users"),
+    (1, "dac_override: root writes into directories of others"),
+    (3, "fowner: root changes modes of files of others"),
+    (4, "fsetid: setgid directories keep their bit"),
+    (5, "kill: root ends processes of others"),
+    (6, "setgid: dropping to a system user"),
+    (7, "setuid: dropping to a system user"),
+    (8, "setpcap: giving capabilities up"),
+    (10, "net_bind_service: ports below 1024 on its own loopback"),
+    (
+        18,
+        "sys_chroot: package managers run scripts in a root of their own",
+    ),
+    (31, "setfcap: packages set file capabilities"),
+];
+
+/// Of `/proc`: what speaks of the whole machine reads as empty.
+const MASKED: &[&str] = &[
+    "acpi",
+    "asound",
+    "interrupts",
+    "kcore",
+    "keys",
+    "latency_stats",
+    "sched_debug",
+    "scsi",
+    "timer_list",
+    "timer_stats",
+];
+/// Of `/proc`: what changes the machine cannot be written.
+const READ_ONLY: &[&str] = &["bus", "fs", "irq", "sys", "sysrq-trigger"];
+/// The harmless device files.
+const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
+
+/// Bytes of `/dev/shm`.
+const SHM_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of a root in memory where no memory ceiling bounds it.
+const ROOT_BYTES: u64 = 1024 * 1024 * 1024;
+/// Files and directories of one memory file system: each costs kernel memory that its size does not bound.
+const INODES_MAX: u64 = 262_144;
+const INODES_MIN: u64 = 1024;
+/// Open descriptors per process.
+const OPEN_FILES: u64 = 16_384;
+/// Bytes of locked memory per process.
+const LOCKED_BYTES: u64 = 8 * 1024 * 1024;
+/// Bytes in message queues.
+const QUEUE_BYTES: u64 = 819_200;
+
+/// What the backend knows beside the specification.
+#[derive(Debug)]
+pub(super) struct Circumstances<'a> {
+    /// The host's files.
+    pub(super) host: &'a HostFiles,
+    /// The mapping.
+    pub(super) users: Users,
+    /// How the workspace's owners are mapped.
+    pub(super) owners: Owners,
+    /// The layer directory.
+    pub(super) layer: Option<String>,
+    /// The CPUs that it shall run on; empty for all.
+    pub(super) cpus: Vec<u16>,
+    /// How many CPUs it sees.
+    pub(super) cpus_seen: Vec<u16>,
+    /// Its place in the cgroup trees.
+    pub(super) seat: Seat,
+    /// Whether the process ceiling has to be a resource limit, for want of a cgroup.
+    pub(super) pids_by_resource: bool,
+}
+
+/// A specification that no plan can be made for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PlanError {
+    /// The work directory.
+    #[error(
+        "the work directory {0:?} has to be an absolute path without . or .., and not / or below /proc, /dev or /sys"
+    )]
+    WorkDir(String),
+    /// An environment variable.
+    #[error(
+        "the environment variable {0:?} has no name, or a NUL byte or an equals sign where none may be"
+    )]
+    Variable(String),
+    /// The host name.
+    #[error("the host name {0:?} has to be 1 to 63 letters, digits, dots and hyphens")]
+    Hostname(String),
+    /// The workspace's path.
+    #[error("the workspace's path is not UTF-8")]
+    WorkspacePath,
+    /// An image that this backend cannot use.
+    #[error("this image holds nothing that a process could run from")]
+    Image,
+}
+
+/// Whether the root of this sandbox is a memory file system.
+pub(super) fn root_in_memory(spec: &SandboxSpec) -> bool {
+    matches!(spec.image, PreparedImage::Host) && !spec.keep_layer
+}
+
+/// The walls of one sandbox.
+pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan, PlanError> {
+    let work_dir = work_dir(&spec.work_dir)?;
+    let owner = inside_owner(spec, here.users);
+    let host_image = matches!(spec.image, PreparedImage::Host);
+    let root = match &spec.image {
+        PreparedImage::Host if spec.keep_layer => Root::Layer,
+        PreparedImage::Host => Root::Memory {
+            bytes: spec.memory_bytes.map_or(ROOT_BYTES, |asked| asked.value),
+            inodes: INODES_MAX,
+        },
+        PreparedImage::Rootfs { path, .. } => Root::Overlay {
+            lower: path.to_str().ok_or(PlanError::Image)?.to_owned(),
+        },
+        PreparedImage::Empty => return Err(PlanError::Image),
+    };
+    let mut entries = if host_image {
+        host_entries(here.host, owner)
+    } else {
+        Vec::new()
+    };
+    entries.extend(names(&spec.hostname, host_image)?);
+    if spec.tmpfs_bytes.is_none() {
+        entries.push(directory("tmp", 0o1777));
+    }
+    Ok(Plan {
+        template: Template {
+            users: here.users,
+            root,
+            entries,
+            views: if host_image {
+                here.host.views.clone()
+            } else {
+                Vec::new()
+            },
+            devices: owned(DEVICES),
+            memory_mounts: memory_mounts(spec, &here.cpus_seen),
+            proc: ProcRules {
+                masked: owned(MASKED),
+                read_only: owned(READ_ONLY),
+            },
+            capabilities: CAPABILITIES.iter().map(|(number, _)| *number).collect(),
+        },
+        assignment: Assignment {
+            hostname: spec.hostname.clone(),
+            argv: arguments(spec, here.users),
+            env: environment(spec, host_image)?,
+            work_dir: WorkDir {
+                path: work_dir,
+                owner,
+                workspace: workspace(spec, here)?,
+            },
+            layer: here.layer.clone(),
+            limits: limits(spec, here),
+            cgroup: here.seat.clone(),
+        },
+    })
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn directory(path: &str, mode: u32) -> Entry {
+    Entry::Directory {
+        path: path.to_owned(),
+        mode,
+        owner: 0,
+    }
+}
+
+/// Who owns the work directory and the home of runs. With a single mapping everything is the one user's.
+fn inside_owner(spec: &SandboxSpec, users: Users) -> u32 {
+    match users {
+        Users::Range { .. } => spec.user.unwrap_or(0),
+        Users::Single { .. } => 0,
+    }
+}
+
+/// The work directory, relative to the root.
+fn work_dir(text: &str) -> Result<String, PlanError> {
+    let refuse = || PlanError::WorkDir(text.to_owned());
+    let path = text.strip_prefix('/').ok_or_else(refuse)?;
+    let path = path.trim_end_matches('/');
+    let reserved = ["proc", "dev", "sys"];
+    let top = path.split('/').next().unwrap_or_default();
+    let bad = |part: &str| part.is_empty() || part == "." || part == "..";
+    if path.split('/').any(bad) || reserved.contains(&top) || path.contains('\0') {
+        return Err(refuse());
+    }
+    Ok(path.to_owned())
+}
+
+/// The made-up part of the host image's root: empty directories, and an `/etc` with the users that a run may be.
+fn host_entries(host: &HostFiles, owner: u32) -> Vec<Entry> {
+    let mut entries = vec![
+        directory("etc", 0o755),
+        directory("home", 0o755),
+        directory("mnt", 0o755),
+        directory("root", 0o700),
+        directory("run", 0o755),
+        directory("var", 0o755),
+        directory("var/cache", 0o755),
+        directory("var/lib", 0o755),
+        directory("var/log", 0o755),
+        directory("var/tmp", 0o1777),
+    ];
+    entries.push(Entry::Link {
+        path: "var/run".to_owned(),
+        target: "/run".to_owned(),
+    });
+    let shell = &host.shell;
+    let mut passwd = format!("root:x:0:0:root:/root:{shell}\n");
+    let mut group = "root:x:0:\ntty:x:5:\n".to_owned();
+    if owner != 0 {
+        passwd.push_str(&format!("agent:x:{owner}:{owner}::/home/agent:{shell}\n"));
+        group.push_str(&format!("agent:x:{owner}:\n"));
+        entries.push(Entry::Directory {
+            path: "home/agent".to_owned(),
+            mode: 0o755,
+            owner,
+        });
+    }
+    passwd.push_str("nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
+    group.push_str("nogroup:x:65534:\n");
+    entries.push(file("etc/passwd", passwd));
+    entries.push(file("etc/group", group));
+    entries.push(file(
+        "etc/nsswitch.conf",
+        "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n",
+    ));
+    entries.push(file("etc/host.conf", "multi on\n"));
+    entries.push(file("etc/shells", "/bin/sh\n/bin/bash\n"));
+    entries.extend(host.entries.iter().cloned());
+    entries
+}
+
+/// Files that hold the sandbox's own name and its resolver, which has no server: there is nobody to ask.
+fn names(hostname: &str, host_image: bool) -> Result<Vec<Entry>, PlanError> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
+    if hostname.is_empty() || hostname.len() > 63 || !hostname.bytes().all(good) {
+        return Err(PlanError::Hostname(hostname.to_owned()));
+    }
+    let hosts = format!(
+        "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 {hostname}\n"
+    );
+    let mut files = vec![
+        file("etc/hostname", format!("{hostname}\n")),
+        file("etc/hosts", hosts),
+        file("etc/resolv.conf", "# this sandbox has no network\n"),
+    ];
+    for entry in &mut files {
+        if let Entry::File { replace, .. } = entry {
+            // An image brings its own, often a link to somewhere else.
+            *replace = !host_image;
+        }
+    }
+    Ok(files)
+}
+
+fn memory_mounts(spec: &SandboxSpec, cpus: &[u16]) -> Vec<MemoryMount> {
+    let mut mounts = vec![
+        MemoryMount {
+            at: "dev/shm".to_owned(),
+            bytes: SHM_BYTES,
+            inodes: INODES_MIN * 16,
+            mode: 0o1777,
+            executable: false,
+            entries: Vec::new(),
+            read_only: false,
+        },
+        processors(cpus),
+    ];
+    if let Some(bytes) = spec.tmpfs_bytes {
+        mounts.push(MemoryMount {
+            at: "tmp".to_owned(),
+            bytes,
+            inodes: (bytes / 4096).clamp(INODES_MIN, INODES_MAX),
+            mode: 0o1777,
+            executable: true,
+            entries: Vec::new(),
+            read_only: false,
+        });
+    }
+    mounts
+}
+
+/// The little of `/sys` that programs ask how many processors there are.
+fn processors(cpus: &[u16]) -> MemoryMount {
+    let list = format!("{}\n", cpu_list(cpus));
+    let base = "devices/system/cpu";
+    let mut entries: Vec<Entry> = ["online", "possible", "present"]
+        .map(|name| Entry::File {
+            path: format!("{base}/{name}"),
+            content: list.clone().into_bytes(),
+            mode: 0o444,
+            replace: false,
+        })
+        .into();
+    entries.extend(
+        cpus.iter()
+            .map(|cpu| directory(&format!("{base}/cpu{cpu}"), 0o555)),
+    );
+    MemoryMount {
+        at: "sys".to_owned(),
+        bytes: 256 * 1024,
+        inodes: INODES_MIN + 2 * cpus.len() as u64,
+        mode: 0o555,
+        executable: false,
+        entries,
+        read_only: true,
+    }
+}
+
+/// Numbers in the kernel's list form: `0-2,5`.
+pub(super) fn cpu_list(cpus: &[u16]) -> String {
+    let mut text = String::new();
+    let mut rest = cpus;
+    while let Some((&first, _)) = rest.split_first() {
+        let run = rest
+            .windows(2)
+            .take_while(|pair| pair[0].checked_add(1) == Some(pair[1]))
+            .count();
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push_str(&first.to_string());
+        if let Some(last) = rest.get(run).filter(|_| run > 0) {
+            text.push_str(&format!("-{last}"));
+        }
+        rest = rest.get(run + 1..).unwrap_or_default();
+    }
+    text
+}
+
+fn arguments(spec: &SandboxSpec, users: Users) -> Vec<String> {
+    let mut argv = vec![
+        "sandboxd-guest".to_owned(),
+        format!("--work-dir={}", spec.work_dir),
+    ];
+    if let (Some(user), Users::Range { .. }) = (spec.user, users) {
+        argv.push(format!("--user={user}"));
+    }
+    argv
+}
+
+/// The specification's variables, and those without which hardly a program works.
+fn environment(spec: &SandboxSpec, host_image: bool) -> Result<Vec<String>, PlanError> {
+    let mut env = Vec::with_capacity(spec.env.len() + 2);
+    for (name, value) in &spec.env {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(PlanError::Variable(name.clone()));
+        }
+        env.push(format!("{name}={value}"));
+    }
+    if !spec.env.contains_key("PATH") {
+        env.push("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
+    }
+    if !spec.env.contains_key("HOME") {
+        env.push(match spec.user {
+            None | Some(0) => "HOME=/root".to_owned(),
+            Some(_) if host_image => "HOME=/home/agent".to_owned(),
+            Some(_) => format!("HOME={}", spec.work_dir),
+        });
+    }
+    Ok(env)
+}
+
+fn workspace(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Option<Workspace>, PlanError> {
+    let Some(workspace) = &spec.workspace else {
+        return Ok(None);
+    };
+    let path = workspace.path.to_str().ok_or(PlanError::WorkspacePath)?;
+    Ok(Some(Workspace {
+        path: path.to_owned(),
+        owners: here.owners.clone(),
+    }))
+}
+
+fn limits(spec: &SandboxSpec, here: &Circumstances<'_>) -> Limits {
+    let limit = |resource, value| ResourceLimit { resource, value };
+    let mut resources = vec![
+        limit(Resource::OpenFiles, OPEN_FILES),
+        limit(Resource::Core, 0),
+        limit(Resource::LockedMemory, LOCKED_BYTES),
+        limit(Resource::MessageQueues, QUEUE_BYTES),
+    ];
+    if let (true, Some(pids)) = (here.pids_by_resource, spec.pids) {
+        resources.push(limit(Resource::Processes, pids.value));
+    }
+    Limits {
+        resources,
+        cpus: here.cpus.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! An embedded program as something that can be executed: a sealed memory file, or, where those may not be executed, a
+//! read-only file in a private directory.
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+/// A program that can be executed by descriptor and by path.
+#[derive(Debug)]
+pub(super) struct ProgramFile {
+    descriptor: OwnedFd,
+}
+
+impl ProgramFile {
+    /// A sealed memory file: nobody, not even we, can change it, and it has no name.
+    pub(super) fn sealed(name: &str, content: &[u8]) -> Result<Self, Errno> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // Kernels before 6.3 do not know the flag that says it is to be executed, and allow it without.
+        let descriptor = match rustix::fs::memfd_create(name, flags | MemfdFlags::EXEC) {
+            Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags)?,
+            other => other?,
+        };
+        write_all(&descriptor, content)?;
+        rustix::fs::fchmod(&descriptor, Mode::from_raw_mode(0o555))?;
+        rustix::fs::fcntl_add_seals(
+            &descriptor,
+            SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE,
+        )?;
+        Ok(Self { descriptor })
+    }
+
+    /// A file of its own in a private directory.
+    pub(super) fn plain(directory: &Path, name: &str, content: &[u8]) -> Result<Self, Errno> {
+        let path = directory.join(name);
+        let file = rustix::fs::open(
+            &path,
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC,
+            Mode::from_raw_mode(0o500),
+        )?;
+        write_all(&file, content)?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o555))?;
+        drop(file);
+        let descriptor = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { descriptor })
+    }
+
+    /// By descriptor.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// By path, for this process and its children before their exec.
+    pub(super) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
+    }
+}
+
+fn write_all(file: &OwnedFd, content: &[u8]) -> Result<(), Errno> {
+    let mut rest = content;
+    while !rest.is_empty() {
+        let written = rustix::io::retry_on_intr(|| rustix::io::write(file, rest))?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    Ok(())
+}
