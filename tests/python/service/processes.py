@@ -61,17 +61,29 @@ def guests(pid: int) -> list[Process]:
     return [found for found in descendants(pid) if pid_inside(found) == 1]
 
 
-def mounts() -> set[str]:
-    """The places where something is mounted in our own mount namespace."""
-    lines = (PROC / "self/mountinfo").read_text().splitlines()
-    return {line.split()[4] for line in lines}
+def mounts_below(folder: pathlib.Path) -> list[str]:
+    """What is mounted below a folder, as our own mount namespace sees it."""
+    places = [line.split()[4] for line in (PROC / "self/mountinfo").read_text().splitlines()]
+    return [place for place in places if place.startswith(str(folder))]
 
 
-def cgroups() -> set[str]:
-    """Every cgroup directory that can be seen."""
+def cgroups_of(processes: list[Process]) -> set[pathlib.Path]:
+    """The cgroup directories that these processes are in, and this one is not."""
+    return {group for found in processes for group in groups(found.pid)} - groups("self")
+
+
+def groups(pid: int | str) -> set[pathlib.Path]:
+    """The cgroup directories of one process, over every hierarchy."""
+    try:
+        lines = (PROC / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        return set()
+    base = pathlib.Path("/sys/fs/cgroup")
     found = set()
-    for folder in pathlib.Path("/sys/fs/cgroup").rglob("cgroup.procs"):
-        found.add(str(folder.parent))
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        below = controllers.removeprefix("name=") or ("unified" if (base / "unified").is_dir() else "")
+        found.add((base / below / path.lstrip("/")).resolve())
     return found
 
 
