@@ -13,9 +13,11 @@ pub struct TreeRequest {
     pub path: String,
     /// How many levels, 1 to 64.
     #[serde(default = "default_depth")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 64))]
     pub max_depth: u64,
     /// How many entries, 1 to 100 000.
     #[serde(default = "default_entries")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 100000))]
     pub max_entries: u64,
 }
 
@@ -51,6 +53,7 @@ pub struct WorkspaceTree {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TreesRequest {
     /// Whose workspaces: 1 to 100 ids.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 100, example = json!(["conversation-5f2c9a1e"])))]
     pub sessions: Vec<String>,
     /// As for one tree, for each.
     #[serde(flatten)]
@@ -75,11 +78,14 @@ pub struct WorkspaceTrees {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TreeResult {
     /// Whose.
+    #[cfg_attr(feature = "openapi", schema(example = "conversation-5f2c9a1e"))]
     pub session_id: String,
     /// The tree.
     pub tree: Option<WorkspaceTree>,
     /// Why there is none.
+    #[cfg_attr(feature = "openapi", schema(example = json!(null)))]
     pub error: Option<String>,
     /// The status that a request for this tree alone would have had.
+    #[cfg_attr(feature = "openapi", schema(example = json!(null)))]
     pub status_code: Option<u16>,
 }

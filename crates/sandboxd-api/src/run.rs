@@ -8,15 +8,25 @@ use std::collections::BTreeMap;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunRequest {
     /// Program and arguments, literally; at least one item.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, example = json!(["python", "-c", "print(6 * 7)"])))]
     pub argv: Vec<String>,
     /// Variables on top of the sandbox's own.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = json!({"NO_COLOR": "1"})))]
     pub env: BTreeMap<String, String>,
     /// Seconds after which the run is ended, above zero; clamped to the service's `execute_timeout`, which is also the
     /// default.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(exclusive_minimum = 0, example = 30.0))]
     pub timeout_seconds: Option<f64>,
     /// The client's id for the run, by which it can be stopped: 32 hexadecimal digits.
+    #[cfg_attr(
+        feature = "openapi",
+        schema(
+            pattern = "^[0-9a-f]{32}$",
+            example = "0b5a3c1d9e8f47a6b2c4d6e8f0a1b3c5"
+        )
+    )]
     pub run_id: String,
 }
 
@@ -26,15 +36,19 @@ pub struct RunRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunResponse {
     /// Standard output.
+    #[cfg_attr(feature = "openapi", schema(example = "42\n"))]
     pub stdout: String,
     /// Standard error.
+    #[cfg_attr(feature = "openapi", schema(example = ""))]
     pub stderr: String,
     /// The program's exit code, or 128 and its signal; 126 and 127 as a shell has them. Absent where it was ended.
+    #[cfg_attr(feature = "openapi", schema(example = 0))]
     pub exit_code: Option<u8>,
     /// Ended by its deadline.
     pub timed_out: bool,
     /// Ended for its output.
     pub output_limited: bool,
     /// The limit that it went over, in bytes of both streams.
+    #[cfg_attr(feature = "openapi", schema(example = json!(null)))]
     pub output_limit: Option<u64>,
 }

@@ -10,12 +10,24 @@ pub struct CreateSession {
     /// The session's id, chosen by the client; one is made where absent. It decides who shares files: whoever opens the
     /// same id finds the same workspace.
     #[serde(default)]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(
+            pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+            example = "conversation-5f2c9a1e"
+        )
+    )]
     pub session_id: Option<String>,
     /// Alias of a runtime; absent or empty means the default one.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = "python"))]
     pub runtime: Option<String>,
     /// A label that sessions are counted under. It grants nothing.
     #[serde(default)]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", example = "acme")
+    )]
     pub tenant: Option<String>,
     /// Take the session of this id if it is open, instead of refusing.
     #[serde(default)]
@@ -32,6 +44,10 @@ pub struct SessionCreated {
     /// The session.
     pub session: SessionInfo,
     /// The session's own token: it works on this session's routes only, and on all of them.
+    #[cfg_attr(
+        feature = "openapi",
+        schema(example = "Qk3vZ0xk1c2m0nq8l6w1hN4sJ7uYt5rB9aEfGiKoLpM")
+    )]
     pub token: String,
 }
 
@@ -48,20 +64,26 @@ impl std::fmt::Debug for SessionCreated {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionInfo {
     /// Its id.
+    #[cfg_attr(feature = "openapi", schema(example = "conversation-5f2c9a1e"))]
     pub session_id: String,
     /// Alias of its runtime.
+    #[cfg_attr(feature = "openapi", schema(example = "python"))]
     pub runtime: String,
     /// Its label.
+    #[cfg_attr(feature = "openapi", schema(example = "acme"))]
     pub tenant: Option<String>,
     /// Whether its sandbox runs, or sleeps and can wake.
     pub alive: bool,
     /// Whether it has a sandbox now.
     pub state: SessionState,
     /// When it was opened.
+    #[cfg_attr(feature = "openapi", schema(example = 1790000000.25))]
     pub created_at: f64,
     /// When it was last used; for a sleeping session, when it fell asleep or was last read.
+    #[cfg_attr(feature = "openapi", schema(example = 1790000060.5))]
     pub last_activity: f64,
     /// Seconds since then.
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, example = 12.5))]
     pub idle_seconds: f64,
     /// A usage sample, where one was asked for and could be taken.
     pub usage: Option<SessionUsage>,
@@ -88,6 +110,7 @@ pub struct Enforcement {
     /// In place or not.
     pub enforced: bool,
     /// By what mechanism, or why not.
+    #[cfg_attr(feature = "openapi", schema(example = "cgroup memory.max"))]
     pub reason: String,
 }
 
@@ -96,12 +119,16 @@ pub struct Enforcement {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionUsage {
     /// Bytes of memory.
+    #[cfg_attr(feature = "openapi", schema(example = 18874368))]
     pub memory_bytes: Option<u64>,
     /// Its ceiling.
+    #[cfg_attr(feature = "openapi", schema(example = 536870912))]
     pub memory_limit_bytes: Option<u64>,
     /// Per cent of one CPU since the sample before; absent for a first sample.
+    #[cfg_attr(feature = "openapi", schema(example = 3.5))]
     pub cpu_percent: Option<f64>,
     /// Processes and threads.
+    #[cfg_attr(feature = "openapi", schema(example = 4))]
     pub pids: Option<u64>,
 }
 
@@ -112,10 +139,13 @@ pub struct SessionList {
     /// The sessions in order of creation.
     pub sessions: Vec<SessionInfo>,
     /// Most sessions with a sandbox at once.
+    #[cfg_attr(feature = "openapi", schema(example = 20))]
     pub limit: Option<u64>,
     /// Most open sessions.
+    #[cfg_attr(feature = "openapi", schema(example = 200))]
     pub open_limit: Option<u64>,
     /// Most open sessions of one tenant.
+    #[cfg_attr(feature = "openapi", schema(example = 5))]
     pub tenant_limit: Option<u64>,
 }
 
@@ -126,6 +156,7 @@ pub struct SessionEvents {
     /// The kept events with a number above the one asked for.
     pub events: Vec<SessionEvent>,
     /// The highest number ever given; 0 for none.
+    #[cfg_attr(feature = "openapi", schema(example = 7))]
     pub latest_seq: u64,
 }
 
@@ -134,18 +165,25 @@ pub struct SessionEvents {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionEvent {
     /// Its number, from 1, never used twice.
+    #[cfg_attr(feature = "openapi", schema(example = 7))]
     pub seq: u64,
     /// When.
+    #[cfg_attr(feature = "openapi", schema(example = 1790000060.5))]
     pub at: f64,
     /// What (`run`, `exec`, `read`, …).
+    #[cfg_attr(feature = "openapi", schema(example = "run"))]
     pub op: String,
     /// On what, cut to 200 characters.
+    #[cfg_attr(feature = "openapi", schema(example = "python main.py"))]
     pub target: String,
     /// Whether it went well.
+    #[cfg_attr(feature = "openapi", schema(example = true))]
     pub ok: bool,
     /// A few words more.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = "exit 0"))]
     pub detail: String,
     /// How long it took, in milliseconds with one decimal.
+    #[cfg_attr(feature = "openapi", schema(example = 41.2))]
     pub duration_ms: f64,
 }

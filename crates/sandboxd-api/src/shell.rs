@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExecRequest {
     /// Run by `sh -c` in the work directory.
+    #[cfg_attr(feature = "openapi", schema(example = "ls | wc -l"))]
     pub command: String,
     /// Seconds after which it is ended; clamped to the service's `execute_timeout`, which is also the default.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = 30))]
     pub timeout_seconds: Option<i64>,
 }
 
@@ -18,8 +20,10 @@ pub struct ExecRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExecResponse {
     /// Both streams in the order in which they came, at most 100 000 bytes.
+    #[cfg_attr(feature = "openapi", schema(example = "3\n"))]
     pub output: String,
     /// Its exit code; 124 for the deadline.
+    #[cfg_attr(feature = "openapi", schema(example = 0))]
     pub exit_code: Option<u8>,
     /// Whether output was thrown away.
     pub truncated: bool,
@@ -30,12 +34,14 @@ pub struct ExecResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReadRequest {
     /// Which file; a relative one starts at the work directory.
+    #[cfg_attr(feature = "openapi", schema(example = "report.md"))]
     pub path: String,
     /// Lines to skip.
     #[serde(default)]
     pub offset: u64,
     /// Most lines to give, at least one.
     #[serde(default = "default_limit")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub limit: u64,
 }
 
@@ -53,6 +59,10 @@ impl ReadRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReadResponse {
     /// The lines, or words about why there are none.
+    #[cfg_attr(
+        feature = "openapi",
+        schema(example = "# Report\n\n[... 12 more lines. Use offset=2 to read more.]")
+    )]
     pub content: String,
 }
 
@@ -61,6 +71,7 @@ pub struct ReadResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReadBytesResponse {
     /// Standard base64 without line breaks.
+    #[cfg_attr(feature = "openapi", schema(example = "IyBSZXBvcnQK"))]
     pub content_b64: String,
 }
 
@@ -69,8 +80,10 @@ pub struct ReadBytesResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WriteRequest {
     /// Which file; parents are made.
+    #[cfg_attr(feature = "openapi", schema(example = "report.md"))]
     pub path: String,
     /// Its whole content: standard base64, padded, without line breaks.
+    #[cfg_attr(feature = "openapi", schema(example = "IyBSZXBvcnQK"))]
     pub content_b64: String,
 }
 
@@ -79,8 +92,10 @@ pub struct WriteRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WriteResponse {
     /// The absolute path that was written.
+    #[cfg_attr(feature = "openapi", schema(example = "/workspace/report.md"))]
     pub path: Option<String>,
     /// Why nothing was.
+    #[cfg_attr(feature = "openapi", schema(example = json!(null)))]
     pub error: Option<String>,
 }
 
@@ -89,10 +104,13 @@ pub struct WriteResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EditRequest {
     /// Which file.
+    #[cfg_attr(feature = "openapi", schema(example = "report.md"))]
     pub path: String,
     /// What to look for, literally.
+    #[cfg_attr(feature = "openapi", schema(example = "draft"))]
     pub old_string: String,
     /// What to put there.
+    #[cfg_attr(feature = "openapi", schema(example = "final"))]
     pub new_string: String,
     /// Whether to replace every occurrence; otherwise there has to be exactly one.
     #[serde(default)]
@@ -104,10 +122,13 @@ pub struct EditRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EditResponse {
     /// The absolute path that was changed.
+    #[cfg_attr(feature = "openapi", schema(example = "/workspace/report.md"))]
     pub path: Option<String>,
     /// Why nothing was.
+    #[cfg_attr(feature = "openapi", schema(example = json!(null)))]
     pub error: Option<String>,
     /// How many occurrences were replaced.
+    #[cfg_attr(feature = "openapi", schema(example = 1))]
     pub occurrences: Option<u64>,
 }
 
@@ -124,6 +145,7 @@ pub struct ExistsResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GlobRequest {
     /// `*` and `?` as in a shell; matched below any directory.
+    #[cfg_attr(feature = "openapi", schema(example = "**/*.md"))]
     pub pattern: String,
     /// Where to look; `/`, `.` and an empty text mean the work directory.
     #[serde(default = "default_root")]
@@ -139,12 +161,15 @@ fn default_root() -> String {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GrepRequest {
     /// A basic regular expression.
+    #[cfg_attr(feature = "openapi", schema(example = "TODO"))]
     pub pattern: String,
     /// Where to look; the work directory where absent.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = "src"))]
     pub path: Option<String>,
     /// Which files, by name.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = "*.py"))]
     pub glob: Option<String>,
     /// Whether hidden files and directories are passed over.
     #[serde(default = "default_true")]
@@ -162,6 +187,7 @@ pub struct GrepResponse {
     /// The lines that match.
     pub matches: Vec<GrepMatch>,
     /// Why the search itself failed; then there are no matches.
+    #[cfg_attr(feature = "openapi", schema(example = json!(null)))]
     pub error: Option<String>,
 }
 
@@ -170,9 +196,12 @@ pub struct GrepResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GrepMatch {
     /// Which file.
+    #[cfg_attr(feature = "openapi", schema(example = "./src/main.py"))]
     pub path: String,
     /// Which line, from 1.
+    #[cfg_attr(feature = "openapi", schema(example = 12))]
     pub line_number: u64,
     /// The line.
+    #[cfg_attr(feature = "openapi", schema(example = "# TODO: name this"))]
     pub line: String,
 }
