@@ -221,6 +221,7 @@ impl Owner {
             self.remove(&sandbox).await;
         }
         self.let_go(&sandbox);
+        self.mark_used().await;
         self.report(Event::Stopped { layer });
     }
 
@@ -243,8 +244,16 @@ impl Owner {
             if let Some(cause) = &cause {
                 tracing::error!(session = %self.id, cause, "the workspace was not purged");
             }
+        } else {
+            self.mark_used().await;
         }
         self.report_cause(Event::Closed, cause);
+    }
+
+    /// A workspace's time runs from its last use, not from the session's beginning.
+    async fn mark_used(&self) {
+        let touched = self.shared.workspaces.clone().touch(self.id.clone());
+        let _ = bounded(WORKSPACE_SECONDS_MAX, touched).await;
     }
 
     /// Removes every trace of a sandbox; the end of the link ends its processes even where that fails.

@@ -96,6 +96,16 @@ impl Workspaces {
         made.map(Some).map_err(|cause| WorkspaceError { id, cause })
     }
 
+    /// Marks a workspace as used now; none there is fine.
+    pub async fn touch(self, id: SessionId) {
+        if let Some(root) = self.root {
+            let touched = on_a_thread(move || touch(&root.home(&id)?)).await;
+            if let Err(error) = touched {
+                tracing::debug!(%error, "a workspace was not marked as used");
+            }
+        }
+    }
+
     /// Whether there is a workspace of this id.
     pub async fn exists(self, id: SessionId) -> bool {
         let Some(root) = self.root else {
