@@ -150,21 +150,19 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace_root: Option<PathBuf>,
 
-    /// Runtime that a session gets when it names none
+    /// File that holds the service token
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// What makes sandboxes [default: namespaces]
     #[arg(long, value_name = "NAME")]
-    pub(crate) default_runtime: Option<String>,
+    pub(crate) backend: Option<String>,
 
-    /// Most sandboxes at once
-    #[arg(long, value_name = "N")]
-    pub(crate) max_sessions: Option<u64>,
-
-    /// Seconds of idleness after which a session is closed
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) idle_timeout: Option<u64>,
-
-    /// Most seconds that one command may take
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) execute_timeout: Option<u64>,
+    /// Any other setting by its name in the configuration file; may be given several times
+    ///
+    /// --print-config lists them with the values in force.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::setting)]
+    pub(crate) set: Vec<(String, String)>,
 
     /// Serve although this host cannot enforce these ceilings
     ///

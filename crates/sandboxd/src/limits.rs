@@ -4,6 +4,8 @@
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 /// Chunks on the way between a blocking descriptor and the sandbox.
 pub(crate) const CHUNKS_QUEUED_MAX: usize = 8;
+/// How often a background job looks whether its terminal is its own again, in milliseconds.
+pub(crate) const BACKGROUND_PAUSE_MILLIS: u64 = 200;
 /// Requests to end a run that are on the way to the guest.
 pub(crate) const CONTROLS_QUEUED_MAX: usize = 8;
 /// What `run --json` keeps of each stream, in bytes.

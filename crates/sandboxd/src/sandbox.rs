@@ -1,11 +1,19 @@
 //! Sandboxes of this process's own: what `run` and `doctor` make, and leave no trace of.
 
 use crate::failure::Failure;
+use crate::limits::CLOSE_SECONDS_MAX;
 use sandboxd_protocol::client::Client;
-use sandboxd_server::backends::{Backend, Capabilities, Enforced, SandboxSpec};
-use sandboxd_server::config::{Config, Flags, Layers};
+use sandboxd_server::backends::in_memory::InMemory;
+use sandboxd_server::backends::namespaces::{Namespaces, Programs};
+use sandboxd_server::backends::{
+    Backend, Capabilities, Ceiling, Enforced, Enforcement, PreparedImage, SandboxSpec, Start,
+};
+use sandboxd_server::config::{BackendName, Config, Flags, Layers};
+use sandboxd_server::id::SandboxId;
 use sandboxd_server::runtimes::Runtime;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The configuration of this process's environment and of this file.
 pub(crate) fn configuration(file: Option<PathBuf>) -> Result<Config, Failure> {
@@ -15,10 +23,24 @@ pub(crate) fn configuration(file: Option<PathBuf>) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// A backend of this process's own.
+/// The configured backend, started.
+pub(crate) async fn backend(config: &Config) -> Result<Arc<dyn Backend>, Failure> {
+    match config.backend {
+        BackendName::Namespaces => {
+            let programs = Programs::embedded().map_err(Failure::ours)?;
+            Namespaces::start(&config.state_dir, programs)
+                .await
+                .map_err(Failure::ours)
+        }
+        BackendName::InMemory => Ok(InMemory::new()),
+    }
+}
+
+/// A backend of this process's own. It shares the state directory, and so unpacked images, with others; what it makes
+/// lies in an instance of its own there, which its launcher removes when this process is gone.
 #[derive(Debug)]
 pub(crate) struct Workshop {
-    backend: Box<dyn Backend>,
+    backend: Arc<dyn Backend>,
 }
 
 /// A sandbox that runs.
@@ -32,27 +54,102 @@ pub(crate) struct Sandbox {
 
 impl Workshop {
     /// Starts a backend.
-    pub(crate) async fn start(_config: &Config) -> Result<Self, Failure> {
-        Err(Failure::ours("not in this build yet"))
+    pub(crate) async fn start(config: &Config) -> Result<Self, Failure> {
+        let backend = backend(config).await?;
+        Ok(Self { backend })
     }
+
     /// What it can enforce.
     pub(crate) async fn capabilities(&self) -> Capabilities {
         self.backend.capabilities().await
     }
-    /// Makes a sandbox.
+
+    /// Makes a runtime's image ready.
+    pub(crate) async fn prepare(&self, runtime: &Runtime) -> Result<PreparedImage, Failure> {
+        self.backend.prepare(runtime).await.map_err(Failure::ours)
+    }
+
+    /// Makes a sandbox and greets its guest. Dropped on its way, it leaves what [`Workshop::close`] takes away.
     pub(crate) async fn make(
         &self,
-        _runtime: &Runtime,
-        _spec: SandboxSpec,
+        runtime: &Runtime,
+        mut spec: SandboxSpec,
     ) -> Result<Sandbox, Failure> {
-        Err(Failure::ours("not in this build yet"))
+        spec.image = self.prepare(runtime).await?;
+        let running = self
+            .backend
+            .create(&SandboxId::generate(), &spec, Start::Fresh)
+            .await
+            .map_err(|error| Failure::ours(format!("no sandbox: {error}")))?;
+        let (client, _welcome) = Client::connect(running.link)
+            .await
+            .map_err(|error| Failure::ours(format!("no answer from the sandbox: {error}")))?;
+        Ok(Sandbox {
+            client,
+            enforced: running.enforced,
+        })
     }
-    /// Makes one with nothing asked for.
-    pub(crate) async fn make_plain(&self) -> Result<Sandbox, Failure> {
-        Err(Failure::ours("not in this build yet"))
-    }
-    /// Ends everything.
+
+    /// Ends everything that was made here.
     pub(crate) async fn close(self) {
-        self.backend.shutdown().await;
+        let limit = Duration::from_secs(CLOSE_SECONDS_MAX);
+        // Over the limit the launcher, which outlives us, goes on tidying.
+        let _ = tokio::time::timeout(limit, self.backend.shutdown()).await;
+    }
+}
+
+/// The line about ceilings that are not in place: for those that were not asked for by anybody, and not accepted.
+pub(crate) fn not_enforced_line(enforced: &Enforced, accepted: &[Ceiling]) -> Option<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (ceiling, enforcement) in enforced {
+        let Enforcement::Unenforced(why) = enforcement else {
+            continue;
+        };
+        if accepted.contains(ceiling) {
+            continue;
+        }
+        match reasons.iter_mut().find(|(reason, _)| reason == why) {
+            Some((_, names)) => names.push(ceiling.name()),
+            None => reasons.push((why, vec![ceiling.name()])),
+        }
+    }
+    let parts = reasons
+        .iter()
+        .map(|(why, names)| format!("{} ({why})", names.join(", ")))
+        .collect::<Vec<_>>();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "not enforced here: {}; see sandboxd doctor",
+            parts.join("; ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_enforced_is_one_line_grouped_by_reason() {
+        let why = |text: &str| Enforcement::Unenforced(text.to_owned());
+        let enforced = Enforced::from([
+            (Ceiling::Memory, why("no cgroup delegation")),
+            (Ceiling::Cpus, why("no cgroup delegation")),
+            (Ceiling::Pids, Enforcement::Enforced("rlimit".to_owned())),
+            (Ceiling::UidRange, why("one mapped user")),
+        ]);
+        assert_eq!(
+            not_enforced_line(&enforced, &[]).as_deref(),
+            Some(
+                "not enforced here: memory, cpus (no cgroup delegation); uid_range (one mapped user); see sandboxd doctor"
+            )
+        );
+        assert_eq!(
+            not_enforced_line(
+                &enforced,
+                &[Ceiling::Memory, Ceiling::Cpus, Ceiling::UidRange]
+            ),
+            None
+        );
     }
 }

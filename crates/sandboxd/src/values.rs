@@ -40,6 +40,9 @@ pub(crate) enum InvalidValue {
     /// Not NAME=VALUE.
     #[error("a variable is written NAME=VALUE")]
     Variable,
+    /// Not NAME=VALUE.
+    #[error("a setting is written NAME=VALUE")]
+    Setting,
     /// Not a ceiling.
     #[error("not one of memory, cpus, cpu_shares, pids, disk, network, uid_range, workspace_owner")]
     Ceiling,
@@ -112,6 +115,14 @@ pub(crate) fn variable(text: &OsStr) -> Result<Variable, InvalidValue> {
         name: name.to_vec(),
         value: value.get(1..).unwrap_or_default().to_vec(),
     })
+}
+
+/// `NAME=VALUE` for a setting.
+pub(crate) fn setting(text: &str) -> Result<(String, String), InvalidValue> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(InvalidValue::Setting),
+    }
 }
 
 /// The name of a ceiling.

@@ -19,6 +19,7 @@ mod usage;
 mod visit;
 mod words;
 
+pub use spec::{SpecError, sandbox_spec};
 pub use words::*;
 
 use crate::auth::session_tokens::SessionTokens;

@@ -11,7 +11,7 @@ const HOSTNAME: &str = "sandbox";
 
 /// Why there is no such sandbox on any backend that exists.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SpecError {
+pub enum SpecError {
     /// Another network than none.
     #[error("network mode {0:?} cannot be given: only \"none\" can")]
     Network(String),
@@ -26,7 +26,7 @@ pub(super) fn user_of(service: &Service, runtime: &Runtime) -> Option<u32> {
 }
 
 /// The specification. A runtime's own ceiling was set by somebody; the service's says itself whether it was.
-pub(super) fn sandbox_spec(
+pub fn sandbox_spec(
     service: &Service,
     runtime: &Runtime,
     image: PreparedImage,

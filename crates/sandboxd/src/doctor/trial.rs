@@ -1,10 +1,13 @@
 //! A whole sandbox, started and ended: what all other checks only hint at.
 
 use crate::failure::Failure;
-use crate::sandbox::{Workshop, configuration};
+use crate::sandbox::{Sandbox, Workshop, configuration};
 use sandboxd_protocol::client::{Client, Output};
 use sandboxd_protocol::message::{OutputLimit, Run};
-use sandboxd_server::backends::Capabilities;
+use sandboxd_server::backends::{Capabilities, Ceiling, PreparedImage};
+use sandboxd_server::config::Config;
+use sandboxd_server::runtimes::{Runtime, Source};
+use sandboxd_server::sessions::sandbox_spec;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -59,13 +62,24 @@ async fn attempt(trial: &mut Trial) -> Result<Duration, Failure> {
     let workshop = Workshop::start(&config).await?;
     trial.capabilities = Some(workshop.capabilities().await);
     let started = Instant::now();
-    let made = match workshop.make_plain().await {
+    let made = match plain(&workshop, &config).await {
         Ok(sandbox) => run_nothing(&sandbox.client).await,
         Err(failure) => Err(failure),
     };
     let took = started.elapsed();
     workshop.close().await;
     made.map(|()| took)
+}
+
+/// A sandbox of the host's own system files, with nothing that was asked for.
+async fn plain(workshop: &Workshop, config: &Config) -> Result<Sandbox, Failure> {
+    let runtime = Runtime::plain("host", "host", Source::Host);
+    let spec = sandbox_spec(&config.service, &runtime, PreparedImage::Host, None);
+    let mut spec = spec.map_err(Failure::ours)?;
+    spec.keep_layer = false;
+    // What cannot be enforced has lines of its own.
+    spec.allow_unenforced = Ceiling::ALL.to_vec();
+    workshop.make(&runtime, spec).await
 }
 
 /// The smallest program.

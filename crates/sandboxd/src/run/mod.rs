@@ -17,7 +17,7 @@ mod streams;
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::output;
-use crate::sandbox::{Sandbox, Workshop, configuration};
+use crate::sandbox::{Sandbox, Workshop, configuration, not_enforced_line};
 use attend::attend;
 use outcome::{Named, Outcome, Verdict};
 use request::Request;
@@ -81,7 +81,7 @@ async fn drive(request: &Request, config: &Config) -> Result<u8, Failure> {
 /// Attends the run and tells how it came out.
 async fn in_one(sandbox: &Sandbox, request: &Request, signals: &mut Signals) -> u8 {
     let accepted = &request.spec.allow_unenforced;
-    if let Some(line) = request::not_enforced_line(&sandbox.enforced, accepted) {
+    if let Some(line) = not_enforced_line(&sandbox.enforced, accepted) {
         output::complain(&line);
     }
     let (outcome, kept, took) = run_in(sandbox, request, signals).await;

@@ -5,12 +5,10 @@ use crate::arguments::{NetworkArgument, RunArguments};
 use crate::failure::Failure;
 use crate::values;
 use sandboxd_protocol::message::{OutputLimit, Run};
-use sandboxd_server::backends::{
-    Asked, Ceiling, HostWorkspace, Network, PreparedImage, SandboxSpec,
-};
+use sandboxd_server::backends::{Asked, HostWorkspace, PreparedImage, SandboxSpec};
 use sandboxd_server::config::Service;
 use sandboxd_server::runtimes::Runtime;
-use sandboxd_server::runtimes::environment::environment;
+use sandboxd_server::sessions::sandbox_spec;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
@@ -44,72 +42,49 @@ pub(super) fn request(arguments: RunArguments, service: &Service) -> Result<Requ
     })?;
     let workspace = arguments.workspace.as_deref().map(workspace).transpose()?;
     let NetworkArgument::None = arguments.network;
-    let mut allow_unenforced = service.allow_unenforced.clone();
-    allow_unenforced.extend(arguments.allow_unenforced);
+    let mut spec =
+        sandbox_spec(service, runtime, PreparedImage::Empty, None).map_err(Failure::ours)?;
+    spec.workspace = workspace;
+    spec.keep_layer = false;
+    spec.allow_unenforced
+        .extend_from_slice(&arguments.allow_unenforced);
+    if let Some(bytes) = arguments.memory {
+        spec.memory_bytes = asked(bytes);
+        // The flag's own help: swap included.
+        spec.memory_swap_bytes = None;
+    }
+    spec.cpus = arguments.cpus.and_then(asked).or(spec.cpus);
+    spec.pids = arguments.pids.and_then(asked).or(spec.pids);
+    let json = arguments.json;
+    let named = named(&arguments);
+    let run = program(arguments, &service.work_dir);
+    Ok(Request {
+        runtime: runtime.clone(),
+        spec,
+        run,
+        named,
+        json,
+    })
+}
 
-    let user = runtime.user.or(service.sandbox_uid);
-    let spec = SandboxSpec {
-        image: PreparedImage::Empty,
-        env: environment(runtime, user),
-        work_dir: service.work_dir.clone(),
-        workspace,
-        hostname: "sandbox".to_owned(),
-        memory_bytes: asked(
-            arguments.memory,
-            runtime.ceilings.memory_bytes,
-            service.ceilings.values.memory_bytes,
-            service.ceilings.memory_explicit,
-        ),
-        memory_swap_bytes: if arguments.memory.is_some() {
-            // The flag's own help: swap included.
-            None
-        } else {
-            asked(
-                None,
-                runtime.ceilings.memory_swap_bytes,
-                service.ceilings.values.memory_swap_bytes,
-                true,
-            )
-        },
-        cpus: asked(
-            arguments.cpus,
-            runtime.ceilings.cpus,
-            service.ceilings.values.cpus,
-            service.ceilings.cpus_explicit,
-        ),
-        cpu_shares: asked(
-            None,
-            runtime.ceilings.cpu_shares,
-            service.ceilings.values.cpu_shares,
-            true,
-        ),
-        pids: asked(
-            arguments.pids,
-            runtime.ceilings.pids,
-            service.ceilings.values.pids,
-            service.ceilings.pids_explicit,
-        ),
-        tmpfs_bytes: service.tmpfs_bytes,
-        network: Network::None,
-        user,
-        keep_layer: false,
-        allow_unenforced,
-    };
-    let cwd = arguments.workdir.map(|dir| {
-        Path::new(&service.work_dir)
-            .join(dir)
-            .into_os_string()
-            .into_vec()
-    });
-    let named = Named {
+/// The words of messages about it.
+fn named(arguments: &RunArguments) -> Named {
+    Named {
         program: arguments
             .argv
             .first()
             .map(|program| program.to_string_lossy().into_owned())
             .unwrap_or_default(),
         timeout: arguments.timeout,
-    };
-    let run = Run {
+    }
+}
+
+/// The program, as the guest is asked for it.
+fn program(arguments: RunArguments, work_dir: &str) -> Run {
+    let cwd = arguments
+        .workdir
+        .map(|dir| Path::new(work_dir).join(dir).into_os_string().into_vec());
+    Run {
         argv: arguments.argv.into_iter().map(values::bytes).collect(),
         env: arguments
             .env
@@ -122,31 +97,19 @@ pub(super) fn request(arguments: RunArguments, service: &Service) -> Result<Requ
             .timeout
             .map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
         output: OutputLimit::Unlimited,
-    };
-    Ok(Request {
-        runtime: runtime.clone(),
-        spec,
-        run,
-        named,
-        json: arguments.json,
-    })
+    }
 }
 
-/// The number that counts, and whether somebody set it.
-fn asked<T>(
-    flag: Option<T>,
-    runtime: Option<T>,
-    service: Option<T>,
-    service_explicit: bool,
-) -> Option<Asked<T>> {
-    let set = |value| Asked {
+/// A ceiling that somebody set: in force, or the run is refused.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "it takes the place of an optional ceiling"
+)]
+const fn asked<T: Copy>(value: T) -> Option<Asked<T>> {
+    Some(Asked {
         value,
         explicit: true,
-    };
-    flag.or(runtime).map(set).or(service.map(|value| Asked {
-        value,
-        explicit: service_explicit,
-    }))
+    })
 }
 
 /// The directory that becomes the work directory: it is there, and it is the caller's own.
@@ -169,77 +132,57 @@ fn workspace(path: &Path) -> Result<HostWorkspace, Failure> {
     })
 }
 
-/// The line about ceilings that are not in place: for those that were not asked for by anybody, and not accepted.
-pub(super) fn not_enforced_line(
-    enforced: &sandboxd_server::backends::Enforced,
-    accepted: &[Ceiling],
-) -> Option<String> {
-    use sandboxd_server::backends::Enforcement;
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for (ceiling, enforcement) in enforced {
-        let Enforcement::Unenforced(why) = enforcement else {
-            continue;
-        };
-        if accepted.contains(ceiling) {
-            continue;
-        }
-        match reasons.iter_mut().find(|(reason, _)| reason == why) {
-            Some((_, names)) => names.push(ceiling.name()),
-            None => reasons.push((why, vec![ceiling.name()])),
-        }
-    }
-    let parts = reasons
-        .iter()
-        .map(|(why, names)| format!("{} ({why})", names.join(", ")))
-        .collect::<Vec<_>>();
-    (!parts.is_empty()).then(|| {
-        format!(
-            "not enforced here: {}; see sandboxd doctor",
-            parts.join("; ")
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sandboxd_server::backends::{Enforced, Enforcement};
+    use crate::arguments::{Command, parse};
+    use sandboxd_server::config::{Flags, Layers};
+    use std::ffi::OsString;
 
-    #[test]
-    fn a_flag_or_a_runtimes_own_ceiling_was_asked_for_and_a_default_was_not() {
-        let value = |asked: Option<Asked<u64>>| asked.map(|asked| (asked.value, asked.explicit));
-        assert_eq!(
-            value(asked(Some(1), Some(2), Some(3), false)),
-            Some((1, true))
-        );
-        assert_eq!(value(asked(None, Some(2), Some(3), false)), Some((2, true)));
-        assert_eq!(value(asked(None, None, Some(3), false)), Some((3, false)));
-        assert_eq!(value(asked(None, None, Some(3), true)), Some((3, true)));
-        assert_eq!(value(asked(None, None, None, true)), None);
+    fn service() -> Service {
+        let layers = Layers {
+            flags: Flags::default(),
+            env: vec![("HOME".into(), "/nonexistent".into())],
+            file: None,
+            root: true,
+        };
+        layers.read().expect("defaults are good").0.service
+    }
+
+    fn requested(line: &str) -> Request {
+        let words = line.split(' ').map(OsString::from);
+        let Ok(Command::Run(arguments)) = parse(words) else {
+            panic!("{line}")
+        };
+        request(*arguments, &service()).expect("a request")
     }
 
     #[test]
-    fn what_is_not_enforced_is_one_line_grouped_by_reason() {
-        let why = |text: &str| Enforcement::Unenforced(text.to_owned());
-        let enforced = Enforced::from([
-            (Ceiling::Memory, why("no cgroup delegation")),
-            (Ceiling::Cpus, why("no cgroup delegation")),
-            (Ceiling::Pids, Enforcement::Enforced("rlimit".to_owned())),
-            (Ceiling::UidRange, why("one mapped user")),
-        ]);
+    fn a_flag_was_asked_for_and_a_default_was_not() {
+        let plain = requested("sandboxd run true").spec;
+        assert!(!plain.memory_bytes.expect("a default").explicit);
+        assert!(!plain.pids.expect("a default").explicit);
+        let flags = requested("sandboxd run --memory 64m --cpus 0.5 --pids 9 true").spec;
+        let memory = flags.memory_bytes.expect("asked for");
+        assert_eq!((memory.value, memory.explicit), (64 << 20, true));
+        assert_eq!(flags.cpus.expect("asked for").value, 0.5);
+        assert_eq!(flags.pids.expect("asked for").value, 9);
+    }
+
+    #[test]
+    fn a_relative_work_directory_is_below_the_sandboxs_own() {
+        let cwd = |line| {
+            requested(line)
+                .run
+                .cwd
+                .map(|dir| String::from_utf8_lossy(&dir).into_owned())
+        };
+        assert_eq!(cwd("sandboxd run true"), None);
         assert_eq!(
-            not_enforced_line(&enforced, &[]).as_deref(),
-            Some(
-                "not enforced here: memory, cpus (no cgroup delegation); uid_range (one mapped user); see sandboxd doctor"
-            )
+            cwd("sandboxd run -w src true").as_deref(),
+            Some("/workspace/src")
         );
-        assert_eq!(
-            not_enforced_line(
-                &enforced,
-                &[Ceiling::Memory, Ceiling::Cpus, Ceiling::UidRange]
-            ),
-            None
-        );
+        assert_eq!(cwd("sandboxd run -w /tmp true").as_deref(), Some("/tmp"));
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //! so each direction has one plain thread that blocks; a bounded queue joins it to the run. Neither thread is waited for
 //! when we end: a terminal that nobody types on must not hold us.
 
-use crate::limits::{CHUNK_BYTES, CHUNKS_QUEUED_MAX};
+use crate::limits::{BACKGROUND_PAUSE_MILLIS, CHUNK_BYTES, CHUNKS_QUEUED_MAX};
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::thread;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// Where bytes of the program go.
@@ -59,7 +60,11 @@ pub(super) fn read_stdin() -> mpsc::Receiver<Bytes> {
     thread::spawn(move || {
         let stdin = io::stdin();
         let mut buffer = vec![0_u8; CHUNK_BYTES];
+        let terminal = rustix::termios::isatty(&stdin);
         loop {
+            if terminal {
+                wait_for_foreground(stdin.as_fd());
+            }
             match rustix::io::read(&stdin, &mut buffer) {
                 // Also the end: a terminal that has gone (EIO), a directory in stdin's place.
                 Ok(0) => break,
@@ -138,6 +143,21 @@ fn write_all(stream: Stream, mut bytes: &[u8]) -> Result<(), WriteFailure> {
         }
     }
     Ok(())
+}
+
+/// Waits until a terminal has something to read and is ours to read: a background job that reads is stopped by the
+/// kernel, and with it the output of a program that never wanted input.
+fn wait_for_foreground(terminal: BorrowedFd<'_>) {
+    loop {
+        wait_for(terminal, PollFlags::IN);
+        match rustix::termios::tcgetpgrp(terminal) {
+            Ok(foreground) if foreground != rustix::process::getpgrp() => {
+                thread::sleep(Duration::from_millis(BACKGROUND_PAUSE_MILLIS));
+            }
+            // Also where it cannot be asked: it is then not the terminal that controls us.
+            Ok(_) | Err(_) => return,
+        }
+    }
 }
 
 /// Waits on a descriptor that somebody made non-blocking. These threads may wait for ever; nobody waits for them.

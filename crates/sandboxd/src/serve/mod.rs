@@ -1,0 +1,135 @@
+//! `sandboxd serve`: configuration, backend and service put together, and taken down again.
+//!
+//! - [`check`]: `--check`, which looks and does not serve.
+//! - [`logs`]: where the service's log lines go.
+
+mod check;
+mod logs;
+
+use crate::arguments::ServeArguments;
+use crate::failure::{FAILED, Failure};
+use crate::limits::CLOSE_SECONDS_MAX;
+use crate::output;
+use crate::run::Signals;
+use crate::sandbox::{backend, not_enforced_line};
+use sandboxd_server::backends::{Backend, Ceiling};
+use sandboxd_server::config::{Config, Flags, Layers, print_config};
+use sandboxd_server::server::Server;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+/// Serves until asked to end.
+pub(crate) fn serve(arguments: &ServeArguments) -> ExitCode {
+    match attempt(arguments) {
+        Ok(code) => code,
+        Err(failure) => failure.tell(),
+    }
+}
+
+/// A failure of `serve`.
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(FAILED, error)
+}
+
+fn attempt(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
+    let layers = Layers::of_process(flags(arguments), arguments.config.clone());
+    let (config, warnings) = layers.read().map_err(failed)?;
+    if arguments.print_config {
+        output::say_raw(print_config(&config).as_bytes());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let runtime = Runtime::new().map_err(|error| failed(format!("cannot start: {error}")))?;
+    let ended = if arguments.check {
+        Ok(runtime.block_on(check::check(&config, &warnings)))
+    } else {
+        logs::start();
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
+        runtime.block_on(until_asked(config))
+    };
+    // What still blocks after all limits must not hold the end.
+    runtime.shutdown_background();
+    ended
+}
+
+fn flags(arguments: &ServeArguments) -> Flags {
+    let mut settings = arguments.set.clone();
+    if !arguments.allow_unenforced.is_empty() {
+        let names = arguments
+            .allow_unenforced
+            .iter()
+            .map(|ceiling| ceiling.name());
+        let names = names.collect::<Vec<_>>().join(",");
+        settings.push(("allow_unenforced".to_owned(), names));
+    }
+    Flags {
+        listen: arguments.listen,
+        state_dir: arguments.state_dir.clone(),
+        workspace_root: arguments.workspace_root.clone(),
+        backend: arguments.backend.clone(),
+        token_file: arguments.token_file.clone(),
+        settings,
+    }
+}
+
+/// The service's whole life.
+async fn until_asked(config: Config) -> Result<ExitCode, Failure> {
+    let mut signals =
+        Signals::hear().map_err(|error| failed(format!("cannot hear signals: {error}")))?;
+    let backend = backend(&config)
+        .await
+        .map_err(|failure| failed(failure.text))?;
+    let unenforced = not_enforced_line(
+        &backend.capabilities().await.ceilings,
+        &not_to_mention(&config),
+    );
+    let server = match Server::start(config, Arc::clone(&backend)).await {
+        Ok(server) => server,
+        Err(error) => {
+            give_up(&*backend).await;
+            return Err(failed(error));
+        }
+    };
+    if let Some(line) = unenforced {
+        tracing::warn!("{line}");
+    }
+    if let Some(file) = server.token_file() {
+        output::say(&format!("token in {}", file.display()));
+    }
+    // The last of the lines: whoever waits for it finds a service that answers.
+    output::say(&format!("listening on http://{}", server.local_addr()));
+    let (asked, told) = oneshot::channel::<()>();
+    let running = server.run(async {
+        let _ = told.await;
+    });
+    tokio::pin!(running);
+    tokio::select! {
+        () = &mut running => return Ok(ExitCode::SUCCESS),
+        _ = signals.next() => drop(asked),
+    }
+    tokio::select! {
+        () = &mut running => Ok(ExitCode::SUCCESS),
+        // Everything in the sandboxes goes with us; the launcher removes what is left of them.
+        second = signals.next() => Ok(ExitCode::from(second.code())),
+    }
+}
+
+/// Ceilings that nobody misses: accepted ones, and those that are only there where somebody sets them.
+fn not_to_mention(config: &Config) -> Vec<Ceiling> {
+    let mut ceilings = config.service.allow_unenforced.clone();
+    ceilings.push(Ceiling::Disk);
+    if config.service.ceilings.values.cpu_shares.is_none() {
+        ceilings.push(Ceiling::CpuShares);
+    }
+    ceilings
+}
+
+/// Ends a backend that nobody will use.
+async fn give_up(backend: &dyn Backend) {
+    let limit = Duration::from_secs(CLOSE_SECONDS_MAX);
+    let _ = tokio::time::timeout(limit, backend.shutdown()).await;
+}

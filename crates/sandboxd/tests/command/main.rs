@@ -1,0 +1,14 @@
+//! The command `sandboxd` as its users see it: the built binary, its exit codes, its streams, and what it leaves behind.
+//!
+//! Run as root, everything is tried as root and as an ordinary user; run as an ordinary user, only as that one.
+
+mod doctor;
+mod endings;
+mod exit_codes;
+mod json;
+mod remains;
+mod serve;
+mod streams;
+mod support;
+mod usage;
+mod workspaces;
