@@ -161,7 +161,7 @@ fn default_root() -> String {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GrepRequest {
     /// A basic regular expression.
-    #[cfg_attr(feature = "openapi", schema(example = "TODO"))]
+    #[cfg_attr(feature = "openapi", schema(example = "def main"))]
     pub pattern: String,
     /// Where to look; the work directory where absent.
     #[serde(default)]
@@ -202,6 +202,6 @@ pub struct GrepMatch {
     #[cfg_attr(feature = "openapi", schema(example = 12))]
     pub line_number: u64,
     /// The line.
-    #[cfg_attr(feature = "openapi", schema(example = "# TODO: name this"))]
+    #[cfg_attr(feature = "openapi", schema(example = "def main():"))]
     pub line: String,
 }
