@@ -260,8 +260,13 @@ impl Watch<'_> {
                         break;
                     }
                     Some(Command::Control(RunControl::Signal(number))) => {
-                        if let Some(signal) = Signal::from_named_raw(number) {
-                            self.process.signal(signal);
+                        match Signal::from_named_raw(number) {
+                            // As from a terminal: a shell that waits for a program leaves INT to it.
+                            Some(signal @ (Signal::INT | Signal::QUIT)) => {
+                                self.process.signal_group(signal);
+                            }
+                            Some(signal) => self.process.signal(signal),
+                            None => {}
                         }
                     }
                 },

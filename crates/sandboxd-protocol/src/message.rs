@@ -90,7 +90,7 @@ pub enum RunControl {
     Stop,
     /// The whole tree is killed at once.
     Kill,
-    /// One signal to the program itself.
+    /// One signal to the program itself; INT and QUIT to its whole process group, as from a terminal.
     Signal(i32),
 }
 
