@@ -22,6 +22,8 @@ pub(super) enum Failure {
     Token(Unauthorized),
     /// Fields that do not fit.
     Invalid(Vec<FieldError>),
+    /// A target and headers over the limit.
+    HeadTooLarge(usize),
     /// A JSON body over the limit.
     BodyTooLarge(usize),
     /// A body that paused or went on for too long.
@@ -67,6 +69,11 @@ impl Failure {
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "invalid",
                 Detail::Fields(fields),
+            ),
+            Self::HeadTooLarge(limit) => text(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "head_too_large",
+                format!("The request's target and headers are larger than {limit} bytes"),
             ),
             Self::BodyTooLarge(limit) => text(
                 StatusCode::PAYLOAD_TOO_LARGE,

@@ -4,7 +4,7 @@
 use super::answer::{self};
 use super::body::Shared;
 use super::error::Failure;
-use crate::limits::REQUEST_ID_CHARS_MAX;
+use crate::limits::{HEAD_BYTES_MAX, REQUEST_ID_CHARS_MAX};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
@@ -35,6 +35,9 @@ pub(super) async fn exchange(router: Router, request: Request<Incoming>) -> Resp
 }
 
 async fn answered(router: Router, request: Request<Incoming>) -> Response {
+    if head_bytes(&request) > HEAD_BYTES_MAX {
+        return Failure::HeadTooLarge(HEAD_BYTES_MAX).into_response();
+    }
     let waits_for_continue = request.headers().contains_key(header::EXPECT);
     let (mut parts, body) = request.into_parts();
     // Routes answer GET without being asked for HEAD, which this service does not have.
@@ -66,6 +69,18 @@ async fn answered(router: Router, request: Request<Incoming>) -> Response {
         body.drain(waits_for_continue).await;
     }
     response
+}
+
+/// Bytes of a request's target and headers. The connection's own bound is on its buffer, which one read may overshoot.
+fn head_bytes(request: &Request<Incoming>) -> usize {
+    let target = request
+        .uri()
+        .path_and_query()
+        .map_or(0, |target| target.as_str().len());
+    let headers = request.headers().iter();
+    headers.fold(target, |sum, (name, value)| {
+        sum + name.as_str().len() + value.len() + 4
+    })
 }
 
 /// 405 with the methods that the route has.

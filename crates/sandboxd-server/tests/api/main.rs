@@ -1,0 +1,13 @@
+//! The HTTP API over a real socket, with the in-memory backend: one file per resource, and the order of checks,
+//! transport and bad input beside them.
+
+mod bad_input;
+mod files;
+mod order;
+mod policy;
+mod run;
+mod service;
+mod sessions;
+mod shell;
+mod support;
+mod transport;
