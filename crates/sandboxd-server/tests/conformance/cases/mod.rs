@@ -1,0 +1,5 @@
+//! The cases.
+
+pub(crate) mod files;
+pub(crate) mod lives;
+pub(crate) mod runs;
