@@ -1,12 +1,13 @@
 //! Sandboxes of this process's own: what `run` and `doctor` make, and leave no trace of.
 
 use crate::failure::Failure;
-use crate::limits::CLOSE_SECONDS_MAX;
+use crate::limits::{CLOSE_SECONDS_MAX, USAGE_MILLIS_MAX};
 use sandboxd_protocol::client::Client;
 use sandboxd_server::backends::in_memory::InMemory;
 use sandboxd_server::backends::namespaces::{Namespaces, Programs};
 use sandboxd_server::backends::{
-    Backend, Capabilities, Ceiling, Enforced, Enforcement, PreparedImage, SandboxSpec, Start,
+    Backend, Capabilities, Ceiling, CreateError, Enforced, Enforcement, PreparedImage, SandboxSpec,
+    Start,
 };
 use sandboxd_server::config::{BackendName, Config, Flags, Layers};
 use sandboxd_server::id::SandboxId;
@@ -46,6 +47,7 @@ pub(crate) struct Workshop {
 /// A sandbox that runs.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
+    id: SandboxId,
     /// The way in.
     pub(crate) client: Client,
     /// What is really in place.
@@ -76,18 +78,33 @@ impl Workshop {
         mut spec: SandboxSpec,
     ) -> Result<Sandbox, Failure> {
         spec.image = self.prepare(runtime).await?;
+        let id = SandboxId::generate();
         let running = self
             .backend
-            .create(&SandboxId::generate(), &spec, Start::Fresh)
+            .create(&id, &spec, Start::Fresh)
             .await
-            .map_err(|error| Failure::ours(format!("no sandbox: {error}")))?;
+            .map_err(|error| no_sandbox(&error))?;
         let (client, _welcome) = Client::connect(running.link)
             .await
             .map_err(|error| Failure::ours(format!("no answer from the sandbox: {error}")))?;
         Ok(Sandbox {
+            id,
             client,
             enforced: running.enforced,
         })
+    }
+
+    /// Whether the kernel has ended a process of the sandbox for want of memory; no where that is not counted.
+    pub(crate) async fn went_over_its_memory(&self, sandbox: &Sandbox) -> bool {
+        let limit = Duration::from_millis(USAGE_MILLIS_MAX);
+        let ids = [sandbox.id.clone()];
+        match tokio::time::timeout(limit, self.backend.usage(&ids)).await {
+            Ok(usage) => usage
+                .into_iter()
+                .flatten()
+                .any(|usage| usage.memory_kills.is_some_and(|kills| kills > 0)),
+            Err(_) => false,
+        }
     }
 
     /// Ends everything that was made here.
@@ -95,6 +112,19 @@ impl Workshop {
         let limit = Duration::from_secs(CLOSE_SECONDS_MAX);
         // Over the limit the launcher, which outlives us, goes on tidying.
         let _ = tokio::time::timeout(limit, self.backend.shutdown()).await;
+    }
+}
+
+/// Why there is no sandbox, with the flag that accepts what cannot be enforced.
+fn no_sandbox(error: &CreateError) -> Failure {
+    match error {
+        CreateError::Unenforceable { ceiling, cause } => {
+            let name = ceiling.name();
+            Failure::ours(format!(
+                "{name} cannot be enforced here: {cause} (--allow-unenforced {name} accepts that)"
+            ))
+        }
+        other => Failure::ours(format!("no sandbox: {other}")),
     }
 }
 

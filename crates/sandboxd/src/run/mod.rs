@@ -65,7 +65,7 @@ async fn drive(request: &Request, config: &Config) -> Result<u8, Failure> {
     let workshop = Workshop::start(config).await?;
     let told = tokio::select! {
         made = workshop.make(&request.runtime, request.spec.clone()) => match made {
-            Ok(sandbox) => Ok(in_one(&sandbox, request, &mut signals).await),
+            Ok(sandbox) => Ok(in_one(&workshop, &sandbox, request, &mut signals).await),
             Err(failure) => Err(failure),
         },
         asked = signals.next() => Ok(asked.code()),
@@ -79,12 +79,20 @@ async fn drive(request: &Request, config: &Config) -> Result<u8, Failure> {
 }
 
 /// Attends the run and tells how it came out.
-async fn in_one(sandbox: &Sandbox, request: &Request, signals: &mut Signals) -> u8 {
+async fn in_one(
+    workshop: &Workshop,
+    sandbox: &Sandbox,
+    request: &Request,
+    signals: &mut Signals,
+) -> u8 {
     let accepted = &request.spec.allow_unenforced;
     if let Some(line) = not_enforced_line(&sandbox.enforced, accepted) {
         output::complain(&line);
     }
-    let (outcome, kept, took) = run_in(sandbox, request, signals).await;
+    let (mut outcome, kept, took) = run_in(sandbox, request, signals).await;
+    if outcome.may_be_for_memory() && workshop.went_over_its_memory(sandbox).await {
+        outcome = outcome.for_memory();
+    }
     let verdict = told(&outcome, &kept, &request.named);
     if request.json {
         let nothing = Collected::default();

@@ -41,6 +41,36 @@ pub(super) enum Outcome {
     Link(LinkError),
 }
 
+impl Outcome {
+    /// Whether it looks as it does when the kernel ends a process, or the guest itself, for want of memory.
+    pub(super) fn may_be_for_memory(&self) -> bool {
+        match self {
+            Self::Ended(Ended::Exited(exit)) => {
+                exit.ended == message::Ended::Itself && exit.code == SIGNAL_BASE + KILL
+            }
+            Self::Link(error) => *error == LinkError::Gone,
+            Self::Ended(Ended::NotStarted(_))
+            | Self::Overdue
+            | Self::Asked(_)
+            | Self::Unwritable => false,
+        }
+    }
+
+    /// The same run, ended for want of memory.
+    pub(super) fn for_memory(self) -> Self {
+        let discarded_bytes = match self {
+            Self::Ended(Ended::Exited(exit)) => exit.discarded_bytes,
+            _ => 0,
+        };
+        Self::Ended(Ended::Exited(Exit {
+            code: SIGNAL_BASE + KILL,
+            signal: Some(KILL),
+            ended: message::Ended::Memory,
+            discarded_bytes,
+        }))
+    }
+}
+
 /// What the caller is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Verdict {
@@ -299,6 +329,17 @@ mod tests {
         );
         let lost = Outcome::Link(LinkError::Gone);
         assert_eq!(verdict(&lost, &Ok(()), &named()).code, 125);
+    }
+
+    #[test]
+    fn only_a_kill_that_nobody_asked_for_may_be_for_memory() {
+        assert!(exit(137, Some(9), message::Ended::Itself).may_be_for_memory());
+        assert!(Outcome::Link(LinkError::Gone).may_be_for_memory());
+        assert!(!exit(137, Some(9), message::Ended::Timeout).may_be_for_memory());
+        assert!(!exit(1, None, message::Ended::Itself).may_be_for_memory());
+        let told = exit(137, Some(9), message::Ended::Itself).for_memory();
+        let line = verdict(&told, &Ok(()), &named()).line.expect("says why");
+        assert_eq!(line, "prog went over its memory and was ended");
     }
 
     #[test]

@@ -313,6 +313,10 @@ pub(crate) fn cgroup_dirs(pid: u32) -> Vec<PathBuf> {
             let mut fields = line.splitn(3, ':');
             let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
             let path = path.trim_start_matches('/');
+            // A process that has just ended is shown at the top.
+            if path.is_empty() {
+                return None;
+            }
             ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
                 .iter()
                 .map(|root| match controllers {
