@@ -67,12 +67,11 @@ pub(crate) fn collect(plan: &Plan, handed: Vec<OwnedFd>, held: &Held) -> Result<
 }
 
 fn own_root(root: &Root, plan: &Plan, held: &Held) -> Result<OwnedFd, Failure> {
-    let layer = held
-        .layer
-        .as_ref()
-        .ok_or_else(|| on(Step::Root, "layer")(Errno::BADF))?;
-    // The descriptor's mount is the daemon's; here it has to be reached by path.
+    // The descriptor's mount is the daemon's, and the kernel only copies mounts of one's own: it is opened again by its
+    // path, and has to be the same directory.
     let path = plan.assignment.layer.as_deref().unwrap_or_default();
+    let layer = mounts::directory(CWD, path).map_err(on(Step::Root, path))?;
+    let layer = same(held.layer.as_ref(), layer, Step::Root)?;
     match root {
         Root::Overlay { lower } => {
             let image = mounts::copy(CWD, lower, false, mounts::READ_ONLY | mounts::INERT, None)
@@ -80,7 +79,7 @@ fn own_root(root: &Root, plan: &Plan, held: &Held) -> Result<OwnedFd, Failure> {
             mounts::overlay(&image, layer.as_fd(), true).map_err(on(Step::Root, "overlay"))
         }
         Root::Layer | Root::Memory { .. } => {
-            let upper = mounts::copy(CWD, &format!("{path}/upper"), false, mounts::INERT, None);
+            let upper = mounts::copy(&layer, "upper", false, mounts::INERT, None);
             upper.map_err(on(Step::Root, path))
         }
     }

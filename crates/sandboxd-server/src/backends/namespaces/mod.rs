@@ -96,7 +96,7 @@ struct Inner {
     /// Devices whose file systems have turned out to have no idmapped mounts.
     unmapped: Mutex<BTreeSet<u64>>,
     /// Whose directories these are; its lock is held by the launcher too.
-    instance: Instance,
+    _instance: Instance,
 }
 
 /// One sandbox that runs.
@@ -189,7 +189,7 @@ impl Inner {
             placement: Mutex::new(Placement::of_this_process()),
             sandboxes: Mutex::new(HashMap::new()),
             unmapped: Mutex::new(BTreeSet::new()),
-            instance,
+            _instance: instance,
             state_dir,
         })
     }

@@ -111,7 +111,8 @@ pub(super) fn root_in_memory(spec: &SandboxSpec) -> bool {
 /// The walls of one sandbox.
 pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan, PlanError> {
     let work_dir = work_dir(&spec.work_dir)?;
-    let owner = inside_owner(spec, here.users);
+    // Who owns the work directory and the home of runs.
+    let owner = spec.user.unwrap_or(0);
     let host_image = matches!(spec.image, PreparedImage::Host);
     let root = match &spec.image {
         PreparedImage::Host if spec.keep_layer => Root::Layer,
@@ -176,14 +177,6 @@ fn directory(path: &str, mode: u32) -> Entry {
         path: path.to_owned(),
         mode,
         owner: 0,
-    }
-}
-
-/// Who owns the work directory and the home of runs. With a single mapping everything is the one user's.
-fn inside_owner(spec: &SandboxSpec, users: Users) -> u32 {
-    match users {
-        Users::Range { .. } => spec.user.unwrap_or(0),
-        Users::Single { .. } => 0,
     }
 }
 

@@ -8,7 +8,6 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
-use sandboxd_jail::remains;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -18,6 +17,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// Entries of one image.
 const ENTRIES_MAX: u64 = 2_000_000;
+/// Directories above one entry.
+const DEPTH_MAX: usize = 128;
 /// Bytes of one image, unpacked.
 const BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
 
@@ -98,15 +99,23 @@ pub fn unpacked(tar: &Path, store: &Path) -> Result<(PathBuf, String), UnpackErr
         return Ok((root, key));
     }
     let making = store.join(format!(".{key}.making"));
-    remains::remove_tree(&making).map_err(io::Error::from)?;
+    discard(&making)?;
     private(&making)?;
     let outcome = unpack(&mut file, &making.join("root"));
     let outcome = outcome.and_then(|()| std::fs::rename(&making, &place).map_err(Into::into));
     if let Err(error) = outcome {
-        remains::remove_tree(&making).map_err(io::Error::from)?;
+        discard(&making)?;
         return Err(error);
     }
     Ok((root, key))
+}
+
+/// Removes what an unpacking that came to nothing left. Its depth is bounded by [`DEPTH_MAX`].
+fn discard(making: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(making) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 fn private(path: &Path) -> io::Result<()> {
@@ -145,6 +154,9 @@ fn unpack(file: &mut File, root: &Path) -> Result<(), UnpackError> {
         let Some(path) = inside(&path).ok_or_else(|| refuse("it lies outside the image"))? else {
             continue;
         };
+        if path.components().count() > DEPTH_MAX {
+            return Err(refuse("it lies too deep"));
+        }
         let made = make(&top, &path, &mut entry, owners, &mut modes);
         made.map_err(|error| match error {
             Unmade::Refused(why) => refuse(why),
