@@ -99,8 +99,10 @@ pub(crate) fn overlay(
     layer: BorrowedFd<'_>,
     unprivileged: bool,
 ) -> Result<OwnedFd, Errno> {
-    let upper = directory(layer, "upper")?;
-    let work = directory(layer, "work")?;
+    // Through a mount of its own, whose root it is: what the sandbox can read of its mounts names no path of the host's.
+    let layer = copy(layer, "", false, 0, None)?;
+    let upper = directory(&layer, "upper")?;
+    let work = directory(&layer, "work")?;
     forget_volatile(&work);
     match overlay_of(lower, &upper, &work, unprivileged, true) {
         // Kernels before 6.13 take paths only.
