@@ -33,6 +33,8 @@ pub(crate) fn run() -> Result<(), LauncherError> {
     )?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
+    // Executed by descriptor, it would be called by that.
+    let _ = rustix::thread::set_name(c"sandboxd-jail");
     // The daemon's terminal and its Ctrl-C are the daemon's: it decides when we end.
     let _ = rustix::process::setsid();
     let mut instance: Option<(Instance, Vec<OwnedFd>)> = None;

@@ -7,6 +7,7 @@ use crate::wire::Instance;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,21 +21,22 @@ const CGROUP_PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Removes everything that belongs to one instance of the daemon, as far as it can. What cannot be removed now is found
 /// again by the next start.
 pub fn remove_instance(instance: &Instance) {
+    // In the second generation's tree everything can be ended at once, in the first's one by one; then all are empty.
+    for cgroup in &instance.cgroups {
+        end_cgroup(Path::new(cgroup));
+    }
     for cgroup in &instance.cgroups {
         let _ = remove_cgroup(Path::new(cgroup));
     }
     let _ = remove_tree(Path::new(&instance.scratch));
 }
 
-/// Ends what is in a cgroup directory (where the kernel can) and removes it with everything below it. One that is not
-/// there is fine.
+/// Removes a cgroup directory with everything below it, once its last task has gone. One that is not there is fine.
 ///
 /// # Errors
 ///
 /// Where it is still busy after ten seconds, or cannot be removed for another reason.
 pub fn remove_cgroup(directory: &Path) -> Result<(), Errno> {
-    // Only cgroup2 has it; in v1 the end of the sandbox's first process has ended the others.
-    let _ = std::fs::write(directory.join("cgroup.kill"), "1");
     let deadline = Instant::now() + CGROUP_WAIT;
     let mut pause = CGROUP_PAUSE;
     loop {
@@ -45,6 +47,25 @@ pub fn remove_cgroup(directory: &Path) -> Result<(), Errno> {
                 pause = (pause * 2).min(CGROUP_PAUSE_MAX);
             }
             Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Ends every process in a cgroup directory and those below it.
+pub fn end_cgroup(directory: &Path) {
+    if std::fs::write(directory.join("cgroup.kill"), "1").is_ok() {
+        return;
+    }
+    let processes = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    for pid in processes.lines().filter_map(|line| line.parse().ok()) {
+        // Zero and one stand for groups and for the machine's first process, neither of which is ours.
+        if let Some(pid) = Pid::from_raw(pid).filter(|pid| pid.as_raw_nonzero().get() > 1) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+    }
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            end_cgroup(&entry.path());
         }
     }
 }

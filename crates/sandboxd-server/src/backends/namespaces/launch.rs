@@ -17,6 +17,7 @@ use sandboxd_jail::wire::{self, Create, DESCRIPTORS_MAX, Instance, Reply, Reques
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,6 +146,7 @@ impl Launcher {
         .map_err(std::io::Error::from)?;
         rustix::io::ioctl_fionbio(&ours, true).map_err(std::io::Error::from)?;
         let child = Command::new(self.program.path())
+            .arg0("sandboxd-jail")
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(theirs))

@@ -255,10 +255,10 @@ impl Cgroups {
         usage
     }
 
-    /// Ends whatever is left in a sandbox's group, where the kernel can end a group.
+    /// Ends whatever is left in a sandbox's groups.
     pub(super) fn kill(&self, sandbox: &str) {
         if let Some(tree) = &self.found.core {
-            let _ = std::fs::write(self.directory(tree, sandbox).join("cgroup.kill"), "1");
+            remains::end_cgroup(&self.directory(tree, sandbox));
         }
     }
 
