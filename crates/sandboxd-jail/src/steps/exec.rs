@@ -1,7 +1,7 @@
 //! What the guest starts with: its arguments, its environment, and no descriptor but its own.
 
 use crate::spawn::at;
-use crate::steps::descriptors::Held;
+use crate::steps::descriptors::{self, Held};
 use crate::sys;
 use rustix::fd::OwnedFd;
 use sandboxd_jail::plan::Assignment;
@@ -29,11 +29,16 @@ pub(crate) fn prepare(
     leaves: Option<&OwnedFd>,
 ) -> Result<Ready, Failure> {
     let step = at(Step::Descriptors);
+    // It was made after the low numbers had been freed, and may have got one of those that are given out here.
+    let leaves = leaves
+        .map(|leaves| rustix::io::fcntl_dupfd_cloexec(leaves, descriptors::FIRST))
+        .transpose()
+        .map_err(&step)?;
     sys::close_from(LINK, true).map_err(&step)?;
     sys::place_descriptor(&held.link, LINK).map_err(&step)?;
     let mut argv = strings(&assignment.argv)?;
     if let Some(leaves) = leaves {
-        sys::place_descriptor(leaves, LEAVES).map_err(&step)?;
+        sys::place_descriptor(&leaves, LEAVES).map_err(&step)?;
         argv.push(sys::c_string(&format!("--cgroup-fd={LEAVES}")).map_err(at(Step::Exec))?);
     }
     Ok(Ready {

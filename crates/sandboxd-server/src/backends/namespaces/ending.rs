@@ -147,4 +147,5 @@ pub(super) async fn shutdown(inner: &Arc<Inner>) {
     });
     futures::future::join_all(stops).await;
     inner.launcher.end().await;
+    lock(&inner.ranges).let_go();
 }

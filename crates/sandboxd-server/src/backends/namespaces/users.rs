@@ -121,6 +121,11 @@ impl Ranges {
         }
     }
 
+    /// Lets every block go, at the end of this instance.
+    pub(super) fn let_go(&mut self) {
+        self.blocks.clear();
+    }
+
     fn acquire(&mut self, number: u32) -> Result<bool, UsersError> {
         let ids = first_of(number, 0)..first_of(number, 0) + COUNT * PER_BLOCK;
         if number >= BLOCKS || overlaps(&self.taken_by_host, &ids) {

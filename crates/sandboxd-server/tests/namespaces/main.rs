@@ -1,0 +1,12 @@
+//! Tries the namespaces backend with its embedded programs on this host.
+//!
+//! Most of it needs root and says so; as root nothing is skipped. What an ordinary user gets is tried by running the same
+//! test again as one.
+
+mod files;
+mod images;
+mod leftovers;
+mod limits;
+mod ordinary;
+mod rented;
+mod walls;
