@@ -110,6 +110,10 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Directory for what is kept between runs: unpacked images [default: the service's state directory]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) state_dir: Option<PathBuf>,
+
     /// Configuration file (TOML) with runtimes and default ceilings
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,

@@ -16,9 +16,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The configuration of this process's environment and of this file.
-pub(crate) fn configuration(file: Option<PathBuf>) -> Result<Config, Failure> {
-    let (config, _warnings) = Layers::of_process(Flags::default(), file)
+/// The configuration of these flags, this process's environment and this file.
+pub(crate) fn configuration(flags: Flags, file: Option<PathBuf>) -> Result<Config, Failure> {
+    let (config, _warnings) = Layers::of_process(flags, file)
         .read()
         .map_err(Failure::ours)?;
     Ok(config)

@@ -9,18 +9,15 @@ from daemon import TOKEN
 
 class TestWorkspaceOverTheService(WorkspaceBackendSuite):
     @pytest.fixture(scope="class")
-    @classmethod
-    def anyio_backend(cls):
+    def anyio_backend(self):
         return "asyncio"
 
     @pytest.fixture(scope="class")
-    @classmethod
-    def capability(cls, daemon):
+    def capability(self, daemon):
         return SandboxdWorkspace(service_url=daemon.url, token=TOKEN)
 
     @pytest.fixture(scope="class")
-    @classmethod
-    def backend(cls, capability):
+    def backend(self, capability):
         return capability.backend()
 
     @pytest.fixture

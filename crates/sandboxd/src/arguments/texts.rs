@@ -37,8 +37,7 @@ Ceilings:
 
 JSON (--json):
   exit_code, signal, timed_out, ended_by, duration_ms, stdout and stderr (text, the first MiB of
-  each), stdout_truncated, stderr_truncated, enforced (per ceiling: whether, and how or why not),
-  error (when there is one).
+  each), stdout_truncated, stderr_truncated, enforced (per ceiling: enforced, reason), error (when there is one).
 
 Examples:
   sandboxd run -- python3 -c 'print(1+1)'

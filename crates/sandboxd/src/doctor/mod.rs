@@ -26,8 +26,9 @@ pub(crate) fn doctor(arguments: &DoctorArguments) -> ExitCode {
         output::say(&probe::answer(name, arguments.state_dir.as_deref()));
         return ExitCode::SUCCESS;
     }
-    let trial = trial::trial();
-    let checks = checks::all(arguments.state_dir.as_deref(), &trial);
+    let state_dir = arguments.state_dir.as_deref();
+    let trial = trial::trial(state_dir);
+    let checks = checks::all(state_dir, &trial);
     let works = trial.works();
     if arguments.json {
         output::say(&object(&checks, works).to_string());

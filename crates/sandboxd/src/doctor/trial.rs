@@ -5,7 +5,7 @@ use crate::sandbox::{Sandbox, Workshop, configuration};
 use sandboxd_protocol::client::{Client, Output};
 use sandboxd_protocol::message::{OutputLimit, Run};
 use sandboxd_server::backends::{Capabilities, Ceiling, PreparedImage};
-use sandboxd_server::config::Config;
+use sandboxd_server::config::{Config, Flags};
 use sandboxd_server::runtimes::{Runtime, Source};
 use sandboxd_server::sessions::sandbox_spec;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl Trial {
 }
 
 /// Tries.
-pub(super) fn trial() -> Trial {
+pub(super) fn trial(state_dir: Option<&Path>) -> Trial {
     let mut trial = Trial {
         state_dir: None,
         capabilities: None,
@@ -52,12 +52,16 @@ pub(super) fn trial() -> Trial {
         .enable_all()
         .build()
         .map_err(|error| Failure::ours(format!("cannot start: {error}")))
-        .and_then(|runtime| runtime.block_on(attempt(&mut trial)));
+        .and_then(|runtime| runtime.block_on(attempt(&mut trial, state_dir)));
     trial
 }
 
-async fn attempt(trial: &mut Trial) -> Result<Duration, Failure> {
-    let config = configuration(None)?;
+async fn attempt(trial: &mut Trial, state_dir: Option<&Path>) -> Result<Duration, Failure> {
+    let flags = Flags {
+        state_dir: state_dir.map(Path::to_owned),
+        ..Flags::default()
+    };
+    let config = configuration(flags, None)?;
     trial.state_dir = Some(config.state_dir.clone());
     let workshop = Workshop::start(&config).await?;
     trial.capabilities = Some(workshop.capabilities().await);

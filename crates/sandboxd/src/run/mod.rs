@@ -21,7 +21,8 @@ use crate::sandbox::{Sandbox, Workshop, configuration, not_enforced_line};
 use attend::attend;
 use outcome::{Named, Outcome, Verdict};
 use request::Request;
-use sandboxd_server::config::Config;
+use sandboxd_server::backends::Ceiling;
+use sandboxd_server::config::{Config, Flags};
 pub(crate) use signals::Signals;
 use sink::{Collected, Sink};
 use std::process::ExitCode;
@@ -46,7 +47,11 @@ pub(crate) fn run(arguments: Box<RunArguments>) -> ExitCode {
 
 /// The exit code of a run, or why there was none.
 fn in_sandbox(arguments: RunArguments) -> Result<u8, Failure> {
-    let config = configuration(arguments.config.clone())?;
+    let flags = Flags {
+        state_dir: arguments.state_dir.clone(),
+        ..Flags::default()
+    };
+    let config = configuration(flags, arguments.config.clone())?;
     let request = request::request(arguments, &config.service)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -85,8 +90,10 @@ async fn in_one(
     request: &Request,
     signals: &mut Signals,
 ) -> u8 {
-    let accepted = &request.spec.allow_unenforced;
-    if let Some(line) = not_enforced_line(&sandbox.enforced, accepted) {
+    let mut accepted = request.spec.allow_unenforced.clone();
+    // The directory given with `--workspace` keeps its own owner.
+    accepted.push(Ceiling::WorkspaceOwner);
+    if let Some(line) = not_enforced_line(&sandbox.enforced, &accepted) {
         output::complain(&line);
     }
     let (mut outcome, kept, took) = run_in(sandbox, request, signals).await;

@@ -240,8 +240,8 @@ pub(super) fn failed_object(code: u8, line: &str) -> Value {
 fn enforced_object(enforced: &Enforced) -> Value {
     let entries = enforced.iter().map(|(ceiling, enforcement)| {
         let value = match enforcement {
-            Enforcement::Enforced(by) => json!({"enforced": true, "by": by}),
-            Enforcement::Unenforced(why) => json!({"enforced": false, "why": why}),
+            Enforcement::Enforced(by) => json!({"enforced": true, "reason": by}),
+            Enforcement::Unenforced(why) => json!({"enforced": false, "reason": why}),
         };
         (ceiling.name().to_owned(), value)
     });
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(object["timed_out"], true);
         assert_eq!(object["duration_ms"], 12);
         assert_eq!(object["enforced"]["memory"]["enforced"], true);
-        assert_eq!(object["enforced"]["cpus"]["why"], "no delegation");
+        assert_eq!(object["enforced"]["cpus"]["reason"], "no delegation");
         let failed = failed_object(125, "no");
         let keys = |value: &Value| {
             value

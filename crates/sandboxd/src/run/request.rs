@@ -74,7 +74,8 @@ fn named(arguments: &RunArguments) -> Named {
             .argv
             .first()
             .map(|program| program.to_string_lossy().into_owned())
-            .unwrap_or_default(),
+            .filter(|program| !program.is_empty())
+            .unwrap_or_else(|| "''".to_owned()),
         timeout: arguments.timeout,
     }
 }

@@ -16,6 +16,9 @@ pub(super) fn start() {
     let _ = if io::stderr().is_terminal() {
         log.with_target(false).try_init()
     } else {
-        log.json().flatten_event(true).try_init()
+        log.json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .try_init()
     };
 }

@@ -123,3 +123,33 @@ fn what_a_kill_during_the_start_leaves_goes_with_the_next_start() {
         }
     }
 }
+
+#[test]
+fn many_commands_at_once_do_not_disturb_each_other() {
+    for who in everyone() {
+        let place = Place::of(who);
+        let all: Vec<_> = (0..16)
+            .map(|number| {
+                let mut command = place.command();
+                command.args([
+                    "run",
+                    "--",
+                    "sh",
+                    "-c",
+                    &format!("sleep 0.2; echo {number}"),
+                ]);
+                start(&mut command)
+            })
+            .collect();
+        for (number, child) in all.into_iter().enumerate() {
+            let output = finish(child, Vec::new());
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(
+                (code(&output), said),
+                (0, format!("{number}\n")),
+                "{who:?}: {output:?}"
+            );
+        }
+        assert_eq!(place.left_files(), [PathBuf::new(); 0], "{who:?}");
+    }
+}

@@ -36,6 +36,8 @@ impl Instance {
         private(state_dir)?;
         let all = state_dir.join("instances");
         private(&all)?;
+        // While this is held nobody takes an instance that is only half made for a dead one.
+        let _making = making_lock(&all, FlockOperation::LockShared)?;
         let name = SandboxId::generate().to_string();
         let directory = all.join(&name);
         // Made and locked under another name first: a sweep must not find it without its lock held.
@@ -111,15 +113,32 @@ fn take_lock(directory: &Path) -> io::Result<Option<OwnedFd>> {
     }
 }
 
+/// The lock on all instances together: shared by those who make one, alone for who sweeps half-made ones.
+fn making_lock(all: &Path, operation: FlockOperation) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(all, flags, Mode::empty())?;
+    rustix::io::retry_on_intr(|| rustix::fs::flock(&directory, operation))?;
+    Ok(directory)
+}
+
 /// Removes what dead instances left. Returns how many there were.
 pub(super) fn sweep(state_dir: &Path) -> usize {
-    let Ok(entries) = fs::read_dir(state_dir.join("instances")) else {
+    let all = state_dir.join("instances");
+    let Ok(entries) = fs::read_dir(&all) else {
         return 0;
     };
     let mut swept = 0;
     for entry in entries.flatten() {
         let directory = entry.path();
-        // A name with a dot is one that is being made, or whose maker died in the middle.
+        // A name with a dot is one that is being made, or whose maker died in the middle: only where nobody makes one
+        // is it the latter. It has no cgroups yet, so this lock is not held for long.
+        let half_made = entry.file_name().as_encoded_bytes().starts_with(b".");
+        let alone = FlockOperation::NonBlockingLockExclusive;
+        let _making = match half_made.then(|| making_lock(&all, alone)) {
+            Some(Err(_)) => continue,
+            Some(Ok(lock)) => Some(lock),
+            None => None,
+        };
         let Ok(Some(lock)) = take_lock(&directory) else {
             continue;
         };
@@ -146,4 +165,44 @@ pub(super) fn close_to_others(path: &Path) -> io::Result<()> {
         fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o700))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn instances_that_are_made_beside_sweeps_are_whole() {
+        let state = tempfile::tempdir().expect("a directory");
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..25 {
+                        sweep(state.path());
+                        let made = Instance::make(state.path()).expect("an instance");
+                        for part in [LOCK, "layers", "trash"] {
+                            assert!(made.directory.join(part).exists(), "{part}");
+                        }
+                    }
+                });
+            }
+        });
+        sweep(state.path());
+        let left = fs::read_dir(state.path().join("instances")).expect("a directory");
+        assert_eq!(left.count(), 0);
+    }
+
+    #[test]
+    fn a_half_made_instance_is_swept_when_nobody_makes_one() {
+        let state = tempfile::tempdir().expect("a directory");
+        let half = state.path().join("instances/.half");
+        fs::create_dir_all(&half).expect("directories");
+        let making = making_lock(&state.path().join("instances"), FlockOperation::LockShared);
+        assert_eq!(sweep(state.path()), 0);
+        assert!(half.exists());
+        drop(making);
+        assert_eq!(sweep(state.path()), 1);
+        assert!(!half.exists());
+    }
 }
