@@ -24,5 +24,5 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     report = yield
     running = getattr(item, "funcargs", {}).get("daemon")
     if report.when == "call" and report.failed and running is not None:
-        report.sections.append(("end of the daemon's log", running.log()[-4000:]))
+        report.sections.append(("end of the daemon's log", running.log()[-1500:]))
     return report

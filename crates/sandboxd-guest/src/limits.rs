@@ -16,7 +16,9 @@ pub(crate) const TREE_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) const QUIET_LOOKS: u32 = 3;
 /// Bytes read from a program's stream at once.
 pub(crate) const STREAM_READ_BYTES: usize = 32 * 1024;
-/// Bytes read from a file at once.
+/// Least and most bytes read from a file at once.
+pub(crate) const FILE_READ_BYTES_LEAST: usize = 4 * 1024;
+/// See [`FILE_READ_BYTES_LEAST`].
 pub(crate) const FILE_READ_BYTES: usize = 64 * 1024;
 /// Bytes moved after which memory is given back to the kernel.
 pub(crate) const MEMORY_KEPT_BYTES: u64 = 128 * 1024;

@@ -8,8 +8,9 @@
 //! - [`run`], [`spawn`], [`process`]: a run, its words, its processes; [`tree`] and [`leaf`] are the two ways to end them.
 //! - [`files`], [`dial`]: the other two things a daemon asks for.
 //! - [`children`], [`sinks`]: what outlives a run.
-//! - [`sys`]: system calls, and all unsafe code.
+//! - [`sys`] and [`call`]: how a process is born, and all unsafe code.
 
+mod call;
 mod children;
 mod dial;
 mod files;

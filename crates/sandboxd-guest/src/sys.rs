@@ -21,8 +21,8 @@
     reason = "each function before an exec is one long sequence of raw system calls under one reason"
 )]
 
+use crate::call::sys::{errno_of, int, raw, raw_clone};
 use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::arch::asm;
 use std::ffi::{CString, c_char, c_void};
 use std::io;
 use std::ptr;
@@ -344,6 +344,9 @@ impl Job {
 
 /// A keeper's life: bear the program, reap whatever ends, tell the guest of the program's end, go when nothing is left.
 /// The guest ends it earlier to release what the program left behind.
+///
+/// # Safety
+/// `job` is a [`Job`] that outlives this process; runs in a process of its own, with all signals blocked.
 unsafe extern "C" fn keep(job: *mut c_void) -> ! {
     // SAFETY: the guest keeps the job until it has reaped this keeper.
     unsafe {
@@ -392,6 +395,9 @@ unsafe extern "C" fn keep(job: *mut c_void) -> ! {
 }
 
 /// A program's life before its exec.
+///
+/// # Safety
+/// `job` is a [`Job`]; runs in a process of its own whose maker waits.
 unsafe extern "C" fn bear(job: *mut c_void) -> ! {
     // SAFETY: the one who made this child waits (CLONE_VFORK) until it execs or ends, and keeps the job.
     unsafe {
@@ -423,6 +429,9 @@ unsafe extern "C" fn bear(job: *mut c_void) -> ! {
 }
 
 /// As execvpe(3) does it: the first candidate that is there and may be run.
+///
+/// # Safety
+/// In a child before its exec, whose job's plan is alive.
 unsafe fn exec(job: &Job) -> ! {
     // SAFETY: every pointer comes from a C string or a null-terminated array in the job's plan.
     unsafe {
@@ -461,6 +470,10 @@ unsafe fn exec(job: &Job) -> ! {
     }
 }
 
+/// Makes this process a likelier victim than the guest when memory runs out.
+///
+/// # Safety
+/// In a child before its exec.
 unsafe fn raise_oom_score() {
     // SAFETY: opens, writes and closes a file of the kernel's; a sandbox without /proc goes without.
     unsafe {
@@ -475,6 +488,10 @@ unsafe fn raise_oom_score() {
     }
 }
 
+/// Takes the run's uid and gid.
+///
+/// # Safety
+/// In a child before its exec: the C library would have to be told otherwise.
 unsafe fn become_user(job: &Job, user: usize) {
     // SAFETY: changes this task's own credentials; a uid change away from 0 drops every capability.
     unsafe {
@@ -492,6 +509,9 @@ unsafe fn become_user(job: &Job, user: usize) {
 }
 
 /// The guest ignores SIGPIPE and blocks everything during a birth; a program starts with neither.
+///
+/// # Safety
+/// In a child before its exec, which has handlers of its own.
 unsafe fn reset_signals() {
     // SAFETY: the child has handlers of its own (no CLONE_SIGHAND); a zeroed kernel sigaction is SIG_DFL.
     unsafe {
@@ -512,6 +532,9 @@ unsafe fn reset_signals() {
 
 /// clone3 takes its flags from memory, where no filter can look: for programs it does not exist, so that they fall back
 /// to clone, whose flags the sandbox's filter judges.
+///
+/// # Safety
+/// In a child before its exec.
 unsafe fn forbid_clone3(job: &Job) {
     const fn step(code: u32, jump_false: u8, k: u32) -> libc::sock_filter {
         libc::sock_filter {
@@ -556,12 +579,20 @@ unsafe fn forbid_clone3(job: &Job) {
     }
 }
 
+/// Tells why and ends.
+///
+/// # Safety
+/// In a child or a keeper.
 unsafe fn give_up(job: &Job, stage: Stage, error: isize) -> ! {
     job.fail(stage, errno_of(error));
     // SAFETY: ends this child only.
     unsafe { leave(127) }
 }
 
+/// Ends this process, without anything of the C library's.
+///
+/// # Safety
+/// In a child or a keeper.
 unsafe fn leave(code: usize) -> ! {
     loop {
         // SAFETY: ends this process; it has one thread.
@@ -569,128 +600,10 @@ unsafe fn leave(code: usize) -> ! {
     }
 }
 
-const fn int(value: i32) -> usize {
-    // Sign-extended, as the kernel takes an int.
-    value as isize as usize
-}
-
-const fn errno_of(result: isize) -> i32 {
-    (-result) as i32
-}
-
-/// One system call without the C library. Negative errno on failure.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-unsafe fn raw(number: i64, args: [usize; 5]) -> isize {
-    let result: isize;
-    // SAFETY: the caller's to know what the call does; the kernel keeps all registers but these.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            in("r8") args[4],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
-
-/// One system call that makes a process which goes on at `entry(arg)` on another stack.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-unsafe fn raw_clone(
-    number: i64,
-    args: [usize; 2],
-    entry: unsafe extern "C" fn(*mut c_void) -> !,
-    arg: *mut c_void,
-) -> isize {
-    let result: isize;
-    // SAFETY: the child finds its stack pointer replaced by the kernel, 16-byte aligned, and never comes back here.
-    unsafe {
-        asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r12",
-            "call r13",
-            "ud2",
-            "2:",
-            inlateout("rax") number as isize => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") 0,
-            in("r10") 0,
-            in("r8") 0,
-            in("r12") arg,
-            in("r13") entry,
-            lateout("rcx") _,
-            lateout("r11") _,
-        );
-    }
-    result
-}
-
-/// One system call without the C library. Negative errno on failure.
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-unsafe fn raw(number: i64, args: [usize; 5]) -> isize {
-    let result: isize;
-    // SAFETY: the caller's to know what the call does; the kernel keeps all registers but x0.
-    unsafe {
-        asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") args[0] => result,
-            in("x1") args[1],
-            in("x2") args[2],
-            in("x3") args[3],
-            in("x4") args[4],
-            options(nostack),
-        );
-    }
-    result
-}
-
-/// One system call that makes a process which goes on at `entry(arg)` on another stack.
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-unsafe fn raw_clone(
-    number: i64,
-    args: [usize; 2],
-    entry: unsafe extern "C" fn(*mut c_void) -> !,
-    arg: *mut c_void,
-) -> isize {
-    let result: isize;
-    // SAFETY: the child finds its stack pointer replaced by the kernel, 16-byte aligned, and never comes back here.
-    unsafe {
-        asm!(
-            "svc 0",
-            "cbnz x0, 2f",
-            "mov x29, xzr",
-            "mov x0, x9",
-            "blr x10",
-            "brk 1",
-            "2:",
-            in("x8") number,
-            inlateout("x0") args[0] => result,
-            in("x1") args[1],
-            in("x2") 0,
-            in("x3") 0,
-            in("x4") 0,
-            in("x9") arg,
-            in("x10") entry,
-        );
-    }
-    result
-}
-
+/// Makes a process with these flags on this stack.
+///
+/// # Safety
+/// As for [`raw_clone`].
 #[inline(always)]
 unsafe fn clone_on(
     flags: usize,
@@ -704,6 +617,9 @@ unsafe fn clone_on(
 
 /// The program as the guest's own child, born inside a cgroup: no move, which would wait for a grace period of the
 /// kernel's (12 ms where it was measured).
+///
+/// # Safety
+/// As for [`raw_clone`]; `arg` is a [`Job`].
 unsafe fn clone_into(cgroup: BorrowedFd<'_>, stacks: &Stacks, arg: *mut c_void) -> isize {
     use rustix::fd::AsRawFd;
     // Eleven words of `struct clone_args`, in the kernel's order.

@@ -346,3 +346,9 @@ pub enum HandBack {
     #[error("the operating system refused")]
     Os,
 }
+
+impl From<HandBack> for FileError {
+    fn from(why: HandBack) -> Self {
+        Self::HandBack(why)
+    }
+}

@@ -9,15 +9,18 @@ from daemon import TOKEN
 
 class TestWorkspaceOverTheService(WorkspaceBackendSuite):
     @pytest.fixture(scope="class")
-    def anyio_backend(self):
+    @classmethod
+    def anyio_backend(cls):
         return "asyncio"
 
     @pytest.fixture(scope="class")
-    def capability(self, daemon):
+    @classmethod
+    def capability(cls, daemon):
         return SandboxdWorkspace(service_url=daemon.url, token=TOKEN)
 
     @pytest.fixture(scope="class")
-    def backend(self, capability):
+    @classmethod
+    def backend(cls, capability):
         return capability.backend()
 
     @pytest.fixture

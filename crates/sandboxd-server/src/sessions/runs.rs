@@ -147,7 +147,7 @@ async fn run_logged(
             Ok(None) => (Ok(Ending::Overdue), true),
             Err(error) => (Err(error), false),
         };
-        let done = ending.and_then(|ending| run_done(ending, streams));
+        let done = ending.and_then(|ending| run_done(ending, streams, &job.argv));
         if let (Some(target), true) = (target, began_inside) {
             log_run(&visit, "run", target, &done, began);
         }
@@ -194,7 +194,7 @@ pub(super) async fn exec(
             Ok(None) => Err(UseError::Ceiling(ceiling)),
             Err(error) => Err(error),
         };
-        let done = ending.and_then(|ending| exec_done(ending, stream));
+        let done = ending.and_then(|ending| exec_done(ending, stream, &job.argv));
         match &done {
             Ok(done) => log_exec(&visit, command, Some(done.code), began),
             Err(UseError::Ceiling(_) | UseError::Gone(_)) => {
@@ -401,7 +401,7 @@ fn partial(mut stream: Vec<u8>) -> Vec<u8> {
     stream
 }
 
-fn run_done(ending: Ending, streams: TwoStreams) -> Result<RunDone, UseError> {
+fn run_done(ending: Ending, streams: TwoStreams, argv: &[String]) -> Result<RunDone, UseError> {
     let TwoStreams { stdout, stderr } = streams;
     let finished = |code, stdout, stderr| RunDone::Finished {
         code,
@@ -424,7 +424,7 @@ fn run_done(ending: Ending, streams: TwoStreams) -> Result<RunDone, UseError> {
             Ended::Output => limited(stdout, stderr),
         },
         Ending::NotStarted(why) => {
-            let (code, message) = shell_words(&why)?;
+            let (code, message) = shell_words(&why, argv)?;
             finished(code, Vec::new(), message.into_bytes())
         }
         Ending::Overdue => RunDone::TimedOut {
@@ -436,7 +436,7 @@ fn run_done(ending: Ending, streams: TwoStreams) -> Result<RunDone, UseError> {
     })
 }
 
-fn exec_done(ending: Ending, stream: OneStream) -> Result<ExecDone, UseError> {
+fn exec_done(ending: Ending, stream: OneStream, argv: &[String]) -> Result<ExecDone, UseError> {
     let (code, output, discarded) = match ending {
         Ending::Exited(exit) => {
             let code = match exit.ended {
@@ -447,7 +447,7 @@ fn exec_done(ending: Ending, stream: OneStream) -> Result<ExecDone, UseError> {
             (code, stream.bytes, exit.discarded_bytes > 0)
         }
         Ending::NotStarted(why) => {
-            let (code, message) = shell_words(&why)?;
+            let (code, message) = shell_words(&why, argv)?;
             (code, message.into_bytes(), false)
         }
         Ending::Overdue | Ending::Flooded => (TIMEOUT_CODE, stream.bytes, false),
@@ -460,11 +460,18 @@ fn exec_done(ending: Ending, stream: OneStream) -> Result<ExecDone, UseError> {
     })
 }
 
+/// Characters of a program's name in what a shell would say of it.
+const PROGRAM_CHARS_SHOWN: usize = 200;
+
 /// What a shell would say and answer.
-fn shell_words(why: &NotStarted) -> Result<(u8, String), UseError> {
+fn shell_words(why: &NotStarted, argv: &[String]) -> Result<(u8, String), UseError> {
+    let program = argv.first().map(String::as_str).unwrap_or_default();
+    let program: String = program.chars().take(PROGRAM_CHARS_SHOWN).collect();
     Ok(match why {
-        NotStarted::NotFound => (127, "command not found\n".to_owned()),
-        NotStarted::NotExecutable(errno) => (126, format!("cannot execute: {}\n", os(*errno))),
+        NotStarted::NotFound => (127, format!("{program}: command not found\n")),
+        NotStarted::NotExecutable(errno) => {
+            (126, format!("{program}: cannot execute: {}\n", os(*errno)))
+        }
         NotStarted::Cwd(path, errno) => {
             let path = String::from_utf8_lossy(path);
             (126, format!("cannot change to {path}: {}\n", os(*errno)))
