@@ -175,7 +175,7 @@ async fn the_host_cannot_be_changed() {
         "cat /proc/1/fd/4/cgroup.procs",
         "ls /proc/1/root/",
         "readlink /proc/1/exe",
-        "echo 0 > /proc/1/oom_score_adj",
+        "echo -500 > /proc/self/oom_score_adj",
     ] {
         let did = sandbox.sh(script).await;
         assert_ne!(did.exit.code, 0, "{script}: {did:?}");
