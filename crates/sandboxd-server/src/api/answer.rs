@@ -34,6 +34,15 @@ pub(super) fn nothing() -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 
+/// 307 to a path of this service.
+pub(super) fn moved(path: &str) -> Response {
+    let mut response = StatusCode::TEMPORARY_REDIRECT.into_response();
+    if let Ok(value) = HeaderValue::from_str(path) {
+        response.headers_mut().insert(header::LOCATION, value);
+    }
+    response
+}
+
 /// 500, in the contract's words.
 pub(super) fn internal_error() -> Response {
     let body = Bytes::from_static(b"Internal Server Error");

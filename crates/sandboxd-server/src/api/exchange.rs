@@ -5,6 +5,7 @@ use super::answer::{self};
 use super::body::Shared;
 use super::error::Failure;
 use crate::limits::{HEAD_BYTES_MAX, REQUEST_ID_CHARS_MAX};
+use crate::telemetry;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
@@ -24,13 +25,11 @@ pub(super) async fn exchange(router: Router, request: Request<Incoming>) -> Resp
     let id = request_id(request.headers());
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let span = tracing::info_span!("request", id = %id.to_str().unwrap_or_default());
+    let span = telemetry::request_span(id.to_str().unwrap_or_default());
     let mut response = answered(router, request).instrument(span.clone()).await;
     response.headers_mut().insert(REQUEST_ID, id);
     let status = response.status().as_u16();
-    let millis = started.elapsed().as_millis();
-    // Neither query nor headers: a query may hold a path of a tenant's, a header the token.
-    span.in_scope(|| tracing::info!(%method, path, status, millis, "answered"));
+    telemetry::answered(&span, method.as_str(), &path, status, started.elapsed());
     response
 }
 
@@ -53,11 +52,7 @@ async fn answered(router: Router, request: Request<Incoming>) -> Response {
         Ok(Ok(response)) => response,
         Ok(Err(never)) => match never {},
         Err(panic) => {
-            let words = panic
-                .downcast_ref::<&str>()
-                .map(|&words| words.to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned());
-            tracing::error!(words, "a handler panicked");
+            telemetry::panicked(panic.as_ref());
             answer::internal_error()
         }
     };
@@ -88,12 +83,13 @@ fn method_not_allowed(headers: &HeaderMap) -> Response {
     let allowed = headers
         .get(header::ALLOW)
         .and_then(|value| value.to_str().ok());
-    let allowed: Vec<&str> = allowed
+    let mut allowed: Vec<&str> = allowed
         .unwrap_or_default()
         .split(',')
         .map(str::trim)
         .filter(|method| !method.is_empty() && *method != "HEAD")
         .collect();
+    allowed.sort_unstable();
     let mut response = Failure::Method.into_response();
     if let Ok(value) = HeaderValue::from_str(&allowed.join(", ")) {
         response.headers_mut().insert(header::ALLOW, value);

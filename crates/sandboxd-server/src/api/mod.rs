@@ -53,6 +53,17 @@ impl App {
         }
     }
 
+    /// Whether a path has a route.
+    fn has_route(&self, path: &str) -> bool {
+        routes(&self.sessions.service()).iter().any(|(route, _)| {
+            let (route, path) = (route.split('/'), path.split('/'));
+            route.clone().count() == path.clone().count()
+                && route.zip(path).all(|(part, given)| {
+                    part == given || (part.starts_with('{') && !given.is_empty())
+                })
+        })
+    }
+
     /// Makes a policy change that was found in a file. The error is one line.
     pub(crate) fn change_policy(&self, text: &[u8]) -> Result<(), String> {
         let change: PolicyChange = policy::parse(text)?;

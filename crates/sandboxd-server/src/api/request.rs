@@ -2,13 +2,13 @@
 //! checks: id's form, token, existence, then query and body.
 
 use super::App;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::body;
 use super::decode::{Decode, Fields, body_of, path_misfit};
 use super::error::Failure;
 use crate::auth::{Caller, Unauthorized};
 use crate::id::{RunId, SessionId};
-use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 
@@ -164,9 +164,18 @@ fn is_json(headers: &HeaderMap) -> bool {
     subtype.is_some_and(|subtype| subtype == b"json" || subtype.ends_with(b"+json"))
 }
 
-/// No such route.
-pub(super) async fn no_route() -> Answer {
-    Err(Failure::Route)
+/// No such route. One that exists without its last slash is pointed at, by its path alone: what a client says about the
+/// host it meant is not repeated.
+pub(super) async fn no_route(State(app): State<App>, request: Request) -> Answer {
+    let path = request.uri().path();
+    match path.strip_suffix('/') {
+        Some(shorter) if app.has_route(shorter) => {
+            let query = request.uri().query().map(|query| format!("?{query}"));
+            let target = format!("{shorter}{}", query.unwrap_or_default());
+            Ok(answer::moved(&target))
+        }
+        _ => Err(Failure::Route),
+    }
 }
 
 #[cfg(test)]

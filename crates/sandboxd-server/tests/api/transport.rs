@@ -52,6 +52,31 @@ async fn unknown_paths_and_encoded_separators_are_404() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_slash_too_many_is_pointed_at_the_route_and_nowhere_else() {
+    let service = Service::start(&[]).await;
+    for (path, location) in [
+        ("/sessions/", "/sessions"),
+        ("/sessions/?usage=1", "/sessions?usage=1"),
+        ("/sessions/a/events/", "/sessions/a/events"),
+    ] {
+        let reply = service.request("GET", path).send().await;
+        assert_eq!(
+            (reply.status, reply.header("location")),
+            (307, Some(location)),
+            "{path}"
+        );
+    }
+    for path in ["//evil.example/", "/nope/", "/sessions//"] {
+        let reply = service.request("GET", path).send().await;
+        assert_eq!(
+            (reply.status, reply.header("location")),
+            (404, None),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_absolute_form_target_gets_the_same_verdict() {
     let service = Service::start(&[]).await;
     let target = |path: &str, token: &str| {
