@@ -94,14 +94,14 @@ fn build(workspace: &Path, target_dir: &Path, package: &str) -> PathBuf {
     command.env_clear();
     for (name, value) in env::vars_os() {
         let text = name.to_string_lossy();
-        let outer = text.starts_with("CARGO_")
-            && !matches!(
-                &*text,
-                "CARGO_HOME" | "CARGO_NET_OFFLINE" | "CARGO_HTTP_PROXY" | "CARGO_HTTP_CAINFO"
-            )
-            && !text.starts_with("CARGO_REGISTRIES_")
-            && !text.starts_with("CARGO_SOURCE_")
-            && !(text.starts_with("CARGO_TARGET_") && text.ends_with("_LINKER"));
+        // Of cargo's own variables only those reach the inner build that say where things come from.
+        let source = matches!(
+            &*text,
+            "CARGO_HOME" | "CARGO_NET_OFFLINE" | "CARGO_HTTP_PROXY" | "CARGO_HTTP_CAINFO"
+        ) || text.starts_with("CARGO_REGISTRIES_")
+            || text.starts_with("CARGO_SOURCE_");
+        let linker = text.starts_with("CARGO_TARGET_") && text.ends_with("_LINKER");
+        let outer = text.starts_with("CARGO_") && !source && !linker;
         let compiler = text.starts_with("RUSTC") || text.starts_with("RUSTFLAGS");
         let ours = matches!(
             &*text,
@@ -148,10 +148,7 @@ fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
 }
 
-#[expect(
-    clippy::print_stdout,
-    reason = "this is how a build script speaks to cargo"
-)]
+/// Says something to cargo.
 fn tell(line: &str) {
     println!("{line}");
 }
