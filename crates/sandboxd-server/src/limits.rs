@@ -25,6 +25,8 @@ pub const CREATE_SECONDS_MAX: u64 = 60;
 pub const PREPARE_SECONDS_MAX: u64 = 480;
 /// How long a stored workspace may take to be made or removed, in seconds.
 pub const WORKSPACE_SECONDS_MAX: u64 = 60;
+/// How long a session's record may take to be written, in seconds.
+pub const LEDGER_SECONDS_MAX: u64 = 10;
 /// How long a fresh guest has for its first words, in seconds.
 pub const CONNECT_SECONDS_MAX: u64 = 15;
 /// How long a handler waits for an owner to open, wake or close a session, in seconds; the owner's own deadlines add up

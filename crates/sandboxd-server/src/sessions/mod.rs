@@ -3,11 +3,12 @@
 //! A request walks: [`Sessions`] (asked by `api`) → `visit` (counted as in flight; wakes and heals) → `runs` or `files`
 //! (what is done inside) or `opening` (the checks of an open). What a session may become is decided in `state` and
 //! `admission`, which are pure; `table` holds all of it under one lock that nobody holds over I/O; `owner` makes and
-//! removes sandboxes, one task per session that holds one; `reaper` ends what nobody uses.
+//! removes sandboxes, one task per session that holds one, and writes into the `ledger`; `reaper` ends what nobody uses.
 
 mod admission;
 mod events;
 mod files;
+mod ledger;
 mod opening;
 mod owner;
 mod reaper;
@@ -19,6 +20,7 @@ mod usage;
 mod visit;
 mod words;
 
+pub use ledger::{Ledger, LedgerError, MemoryLedger, Record, Standing};
 pub use spec::{SpecError, sandbox_spec};
 pub use words::*;
 
@@ -63,6 +65,17 @@ impl Sessions {
     /// # Errors
     /// [`StartError`]: settings that contradict each other, a workspace root that cannot be used.
     pub async fn start(parts: Parts) -> Result<Arc<Self>, StartError> {
+        Self::start_with(parts, Arc::new(MemoryLedger::default())).await
+    }
+
+    /// As [`Sessions::start`], with a ledger of the caller's.
+    ///
+    /// # Errors
+    /// As of [`Sessions::start`].
+    pub async fn start_with(
+        parts: Parts,
+        ledger: Arc<dyn Ledger>,
+    ) -> Result<Arc<Self>, StartError> {
         check(&parts.service)?;
         let workspaces = Workspaces::open(parts.service.workspace_root.clone()).await;
         let workspaces = workspaces.map_err(|cause| StartError::WorkspaceRoot {
@@ -74,6 +87,7 @@ impl Sessions {
             parts.clock,
             parts.tokens,
             workspaces,
+            ledger,
             parts.service,
         ));
         shared.tasks.spawn(reaper::live(shared.clone()));

@@ -2,6 +2,7 @@
 //! sandbox, one order after the other, and reports how each went. Handlers only wait for the transitions, so a client
 //! that hangs up leaves nothing half done.
 
+use super::ledger::Standing;
 use super::reaper::Claim;
 use super::spec::sandbox_spec;
 use super::state::{Action, Event};
@@ -9,8 +10,8 @@ use super::table::{Detail, Shared};
 use crate::backends::{Enforced, KeepLayer, Start};
 use crate::id::{SandboxId, SessionId};
 use crate::limits::{
-    CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX, PREPARE_SECONDS_MAX, STOP_SECONDS_MAX,
-    WORKSPACE_SECONDS_MAX,
+    CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX, LEDGER_SECONDS_MAX, PREPARE_SECONDS_MAX,
+    STOP_SECONDS_MAX, WORKSPACE_SECONDS_MAX,
 };
 use futures::FutureExt as _;
 use sandboxd_protocol::client::Client;
@@ -201,7 +202,19 @@ impl Owner {
             .await
             .ok_or("the guest did not answer")?
             .map_err(|e| e.to_string())?;
+        let standing = Standing::Resident(sandbox.clone());
+        self.write_down(standing).await?;
         Ok((client, running.enforced))
+    }
+
+    /// Before anybody hears of it.
+    async fn write_down(&self, standing: Standing) -> Result<(), String> {
+        let record = self.shared.table().record(&self.id, standing);
+        let record = record.ok_or("the session is gone")?;
+        bounded(LEDGER_SECONDS_MAX, self.shared.ledger.put(record))
+            .await
+            .ok_or("not written down in time")?
+            .map_err(|e| e.to_string())
     }
 
     async fn stop(&mut self, sandbox: SandboxId) {
@@ -222,6 +235,10 @@ impl Owner {
         }
         self.let_go(&sandbox);
         self.mark_used().await;
+        let standing = Standing::Hibernated(layer.then_some(sandbox));
+        if let Err(cause) = self.write_down(standing).await {
+            tracing::error!(session = %self.id, cause, "that it sleeps was not written down");
+        }
         self.report(Event::Stopped { layer });
     }
 
@@ -246,6 +263,11 @@ impl Owner {
             }
         } else {
             self.mark_used().await;
+        }
+        match bounded(LEDGER_SECONDS_MAX, self.shared.ledger.remove(&self.id)).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => cause = Some(error.to_string()),
+            None => cause = Some("not struck out in time".to_owned()),
         }
         self.report_cause(Event::Closed, cause);
     }

@@ -3,6 +3,7 @@
 
 use super::admission::{Ceilings, House, NoRoom, NoStep, Orders};
 use super::events::EventLog;
+use super::ledger::{Ledger, Record, Standing};
 use super::owner;
 use super::state::{Action, Event, Rental, State};
 use super::words::{Happened, View};
@@ -28,6 +29,7 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) tokens: SessionTokens,
     pub(super) workspaces: Workspaces,
+    pub(super) ledger: Arc<dyn Ledger>,
     /// Commands that may run at once.
     pub(super) permits: Semaphore,
     /// Commands that may wait at once (for a sandbox to wake, or for a permit).
@@ -117,6 +119,7 @@ impl Shared {
         clock: Arc<dyn Clock>,
         tokens: SessionTokens,
         workspaces: Workspaces,
+        ledger: Arc<dyn Ledger>,
         service: Service,
     ) -> Self {
         let commands = usize::try_from(service.max_running_commands).unwrap_or(usize::MAX);
@@ -126,6 +129,7 @@ impl Shared {
             clock,
             tokens,
             workspaces,
+            ledger,
             permits: Semaphore::new(commands),
             queue: Semaphore::new(commands * 2),
             tasks: TaskTracker::new(),
@@ -206,6 +210,8 @@ impl Shared {
             };
             if !matches!(rental.state, State::Resident { .. }) {
                 detail.client = None;
+                detail.sample = None;
+                detail.enforced = Enforced::default();
             }
             // Nothing is left to be owned: the owner ends when it has done what was ordered before.
             if matches!(rental.state, State::Hibernated { .. } | State::Lost) {
@@ -258,6 +264,22 @@ impl Table {
     pub(super) fn wake(&mut self, id: &SessionId, now: Duration) -> Result<Orders, NoRoom> {
         let ceilings = self.ceilings();
         self.house.wake(id, SandboxId::generate(), now, &ceilings)
+    }
+
+    /// One session as it is written down.
+    pub(super) fn record(&self, id: &SessionId, standing: Standing) -> Option<Record> {
+        let rental = self.house.get(id)?;
+        let detail = self.details.get(id)?;
+        Some(Record {
+            id: id.clone(),
+            runtime: detail.runtime.alias.clone(),
+            tenant: rental.tenant.clone(),
+            nonce: detail.nonce,
+            created: detail.created,
+            last_used: rental.last_used,
+            files_outside: rental.files_outside,
+            standing,
+        })
     }
 
     /// One session as it is shown: one that opens is not there yet, one that closes no more.

@@ -1,7 +1,7 @@
 //! Hibernation, eviction, reaping.
 
 use crate::support::{World, argv, ask, attach, reuse, sid, still_waits};
-use sandboxd_server::sessions::{NativeDone, NativeFile, OpenError, UseError};
+use sandboxd_server::sessions::{NativeDone, NativeFile, OpenError, Standing, UseError};
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
@@ -277,4 +277,25 @@ async fn usage_is_sampled_together_and_kept_for_a_moment() {
     assert!(later[0].unwrap().usage.cpu_time > a.usage.cpu_time);
     assert!(later[0].unwrap().cpu_percent.is_some());
     tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_session_is_stands_in_the_ledger_before_anybody_hears_of_it() {
+    let world = World::with_workspaces(|_| {}).await;
+    world.open("a").await;
+    let record = world.ledger.records().remove(0);
+    assert_eq!(record.id, sid("a"));
+    assert!(matches!(record.standing, Standing::Resident(_)));
+    world.sessions.hibernate(&sid("a")).unwrap();
+    world
+        .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
+        .await;
+    let asleep = world.ledger.records().remove(0);
+    assert_eq!(asleep.standing, Standing::Hibernated(None));
+    assert_eq!(asleep.nonce, record.nonce, "the token stays");
+    world.sessions.delete(&sid("a"), false).await.unwrap();
+    assert!(world.ledger.records().is_empty());
+    world.backend.switches().fail_creates(Some("no"));
+    world.try_open("b").await.unwrap_err();
+    assert!(world.ledger.records().is_empty());
 }

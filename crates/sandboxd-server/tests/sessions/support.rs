@@ -6,7 +6,7 @@ use sandboxd_server::clock::Clock;
 use sandboxd_server::config::{Flags, Layers, Service};
 use sandboxd_server::id::{RunId, SessionId, Tenant};
 use sandboxd_server::sessions::{
-    Open, OpenError, Opened, Parts, RunAsk, RunDone, Sessions, UseError, View,
+    MemoryLedger, Open, OpenError, Opened, Parts, RunAsk, RunDone, Sessions, UseError, View,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,6 +28,7 @@ pub(crate) struct World {
     pub(crate) backend: Arc<InMemory>,
     pub(crate) clock: Arc<HandClock>,
     pub(crate) root: Option<TempDir>,
+    pub(crate) ledger: Arc<MemoryLedger>,
 }
 
 /// The settings of a service that was told nothing, save for `change`.
@@ -72,8 +73,10 @@ impl World {
             clock: clock.clone(),
             tokens: SessionTokens::new(&[7; 32]),
         };
+        let ledger = Arc::new(MemoryLedger::default());
         Self {
-            sessions: Sessions::start(parts).await.unwrap(),
+            sessions: Sessions::start_with(parts, ledger.clone()).await.unwrap(),
+            ledger,
             backend,
             clock,
             root,

@@ -236,16 +236,16 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 fn plays() -> impl Strategy<Value = Vec<Play>> {
     let who = 0..5_u8;
     let one = prop_oneof![
-        3 => (who.clone(), 0..3_u8, prop::bool::weighted(0.8)).prop_map(|(who, tenant, files_outside)| Play::Open { who, tenant, files_outside }),
+        5 => (who.clone(), 0..3_u8, prop::bool::weighted(0.8)).prop_map(|(who, tenant, files_outside)| Play::Open { who, tenant, files_outside }),
         2 => who.clone().prop_map(|who| Play::Wake { who }),
-        2 => who.clone().prop_map(|who| Play::Enter { who }),
+        3 => who.clone().prop_map(|who| Play::Enter { who }),
         2 => who.clone().prop_map(|who| Play::Leave { who }),
         1 => who.clone().prop_map(|who| Play::Die { who }),
         1 => who.clone().prop_map(|who| Play::Hibernate { who }),
         1 => (who.clone(), any::<bool>()).prop_map(|(who, purge)| Play::Delete { who, purge }),
         1 => (who.clone(), 0..20_u8).prop_map(|(who, than)| Play::Reap { who, than }),
         1 => who.clone().prop_map(|who| Play::Shutdown { who }),
-        6 => (who, prop::bool::weighted(0.8)).prop_map(|(who, well)| Play::Complete { who, well }),
+        9 => (who, prop::bool::weighted(0.8)).prop_map(|(who, well)| Play::Complete { who, well }),
         2 => (0..9_u8).prop_map(|seconds| Play::Pass { seconds }),
     ];
     prop::collection::vec(one, 1..80)
@@ -385,7 +385,11 @@ impl World {
                 self.sandboxes.remove(&sandbox);
                 one(self, who, Event::Died(sandbox))?;
             }
-            Play::Hibernate { who } => one(self, who, Event::Hibernate { heir: None })?,
+            Play::Hibernate { who } => {
+                let uses = self.house.get(&name(who)).map_or(0, |rental| rental.uses);
+                one(self, who, Event::Hibernate { heir: None })?;
+                assert_eq!(uses, 0, "a busy session was put to sleep");
+            }
             Play::Delete { who, purge } => {
                 one(self, who, Event::Close(Why::Delete { purge: *purge }))?
             }
