@@ -3,25 +3,27 @@
 //!
 //! - [`Workspaces`]: makes, finds, ages and removes them, and walks them for a session without a sandbox.
 //! - `archive`: reads them for the operator, whether a session exists or not.
-//! - [`HostFiles`]: the native file rule on one directory, by the descriptor walk.
-//! - `tree`: removes a whole tree by descriptor.
+//! - `host_files`: the native file rule on one directory, by the descriptor walk.
+//! - `unlock`: opens up what forbids itself to its owner, before it is removed.
 //!
 //! Each operation runs on a thread of its own; what it holds is held until that thread is done, also when nobody waits
 //! for it any more.
 
 mod archive;
 mod host_files;
-mod tree;
+mod unlock;
 
 pub(crate) use host_files::HostFiles;
 
 use crate::id::SessionId;
 use crate::limits::LIST_ENTRIES_MAX;
 use crate::sessions::{NativeDone, NativeError, NativeFile};
-use host_files::from_io;
+use host_files::to_io;
 use rustix::fs::{AtFlags, Mode, OFlags, Timestamps, UTIME_NOW, openat};
 use rustix::io::Errno;
+use sandboxd_files::{NewFiles, Removal};
 use sandboxd_protocol::message::{FileError, HandBack};
+use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -165,7 +167,7 @@ impl Workspaces {
     ) -> Result<NativeDone, NativeError> {
         let root = self.root.ok_or(NativeError::Off)?;
         let walk = tokio::task::spawn_blocking(move || {
-            let files = root.files(&id).map_err(from_io)?;
+            let files = root.files(&id).map_err(|_| FileError::NotFound)?;
             let files = HostFiles::new(files, root.owner);
             Ok::<_, FileError>(match op {
                 NativeFile::Read => NativeDone::Content(files.read(&inner, limit)?),
@@ -249,7 +251,20 @@ impl Root {
                 Err(error) => return Err(error),
             }
         }
-        tree::remove(&self.dir, id.as_str())
+        let files = sandboxd_files::Files::beneath(self.dir.try_clone()?, NewFiles::default());
+        let remove = || match files.remove(id.as_str().as_bytes()).map(Removal::finish) {
+            Ok(Ok(())) | Err(FileError::NotFound) => Ok(()),
+            Ok(Err(error)) | Err(error) => Err(error),
+        };
+        let removed = match remove() {
+            Err(FileError::HandBack(HandBack::Denied) | FileError::Denied) => {
+                let name = CString::new(id.as_str())?;
+                unlock::unlock(&self.dir, &name)?;
+                remove()
+            }
+            other => other,
+        };
+        removed.map_err(to_io)
     }
 
     fn untouched_since(&self, oldest: Duration) -> io::Result<Vec<SessionId>> {

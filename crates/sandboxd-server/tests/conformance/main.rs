@@ -70,6 +70,9 @@ conformance! {
         what_is_written_is_read_from_both_sides,
         a_large_file_goes_both_ways,
         the_native_rule_is_one_awake_and_asleep,
+        what_is_removed_is_the_thing_itself,
+        files_written_while_asleep_belong_to_the_sandbox,
+        the_archive_reads_what_is_stored,
         any_path_is_reached_in_era_a,
     }
     lives::{

@@ -4,7 +4,7 @@ use crate::place::{Kind, Place, shown, sid};
 use bytes::Bytes;
 use sandboxd_protocol::message::{FileError, HandBack, Kind as FileKind};
 use sandboxd_server::sessions::{
-    FollowDone, FollowError, FollowFile, NativeDone, NativeError, NativeFile, RunDone,
+    ArchiveError, FollowDone, FollowError, FollowFile, NativeDone, NativeError, NativeFile, RunDone,
 };
 use std::time::Duration;
 
@@ -74,6 +74,97 @@ pub(crate) async fn a_large_file_goes_both_ways(kind: Kind) {
     place.close().await;
 }
 
+/// The contract's table of answers, but for what is said differently by each operation below.
+fn table() -> Vec<(&'static str, NativeFile, FileError)> {
+    let hand = FileError::HandBack;
+    let text = || NativeFile::Write("x".into());
+    vec![
+        ("/workspace/none", NativeFile::Read, FileError::NotFound),
+        ("/workspace/none", NativeFile::Stat, FileError::NotFound),
+        ("/workspace/none/x", NativeFile::List, FileError::NotFound),
+        ("/workspace/none", NativeFile::Remove, FileError::NotFound),
+        ("/workspace/dir", NativeFile::Read, FileError::IsADirectory),
+        ("/workspace", NativeFile::Read, FileError::IsADirectory),
+        ("/workspace/dir", text(), FileError::IsADirectory),
+        ("/workspace", text(), FileError::IsADirectory),
+        (
+            "/workspace/dir/file",
+            NativeFile::List,
+            FileError::NotADirectory,
+        ),
+        (
+            "/workspace/dir/file/x",
+            NativeFile::Read,
+            FileError::NotADirectory,
+        ),
+        (
+            "/workspace/dir/file/x",
+            NativeFile::Stat,
+            FileError::NotADirectory,
+        ),
+        ("/workspace/dir/file/x", text(), FileError::NotADirectory),
+        (
+            "/workspace/dir/file",
+            NativeFile::MakeDir,
+            FileError::Exists,
+        ),
+        (
+            "/workspace/dir/file/x",
+            NativeFile::MakeDir,
+            FileError::NotADirectory,
+        ),
+        ("/etc/passwd", NativeFile::Read, hand(HandBack::Outside)),
+        (
+            "/workspace/../etc",
+            NativeFile::Stat,
+            hand(HandBack::Outside),
+        ),
+        (
+            "/workspace/dir/.",
+            NativeFile::List,
+            hand(HandBack::Outside),
+        ),
+        (
+            "/workspace/dir/./file",
+            NativeFile::Read,
+            hand(HandBack::Outside),
+        ),
+        (
+            "/workspace/dir/link",
+            NativeFile::Read,
+            hand(HandBack::Link),
+        ),
+        (
+            "/workspace/dir/link",
+            NativeFile::Stat,
+            hand(HandBack::Link),
+        ),
+        (
+            "/workspace/dir/link",
+            NativeFile::RealPath,
+            hand(HandBack::Link),
+        ),
+        ("/workspace/dir/link", text(), hand(HandBack::Link)),
+        ("/workspace/dir", NativeFile::List, hand(HandBack::Link)),
+        (
+            "/workspace/out/passwd",
+            NativeFile::Read,
+            hand(HandBack::Link),
+        ),
+        ("/workspace/out/x", text(), hand(HandBack::Link)),
+        (
+            "/workspace/out/x",
+            NativeFile::MakeDir,
+            hand(HandBack::Link),
+        ),
+        (
+            "/workspace/out/passwd",
+            NativeFile::Remove,
+            hand(HandBack::Link),
+        ),
+    ]
+}
+
 pub(crate) async fn the_native_rule_is_one_awake_and_asleep(kind: Kind) {
     let place = Place::open(kind).await;
     place.session("a").await;
@@ -82,73 +173,10 @@ pub(crate) async fn the_native_rule_is_one_awake_and_asleep(kind: Kind) {
     std::os::unix::fs::symlink("file", place.stored("a").join("dir/link")).unwrap();
     std::os::unix::fs::symlink("/etc", place.stored("a").join("out")).unwrap();
     for round in ["awake", "asleep"] {
-        let expect = async |path: &str, op: NativeFile, expected: FileError| {
+        for (path, op, expected) in table() {
             let name = format!("{op:?} {path} {round}");
             assert_eq!(error(&place, path, op).await, expected, "{name}");
-        };
-        let hand = FileError::HandBack;
-        expect("/workspace/none", NativeFile::Read, FileError::NotFound).await;
-        expect("/workspace/none", NativeFile::Stat, FileError::NotFound).await;
-        expect("/workspace/none/x", NativeFile::List, FileError::NotFound).await;
-        expect("/workspace/none", NativeFile::Remove, FileError::NotFound).await;
-        expect("/workspace/dir", NativeFile::Read, FileError::IsADirectory).await;
-        expect("/workspace", NativeFile::Read, FileError::IsADirectory).await;
-        expect(
-            "/workspace/dir",
-            NativeFile::Write("x".into()),
-            FileError::IsADirectory,
-        )
-        .await;
-        expect(
-            "/workspace/dir/file",
-            NativeFile::List,
-            FileError::NotADirectory,
-        )
-        .await;
-        expect(
-            "/workspace/dir/file/x",
-            NativeFile::Read,
-            FileError::NotADirectory,
-        )
-        .await;
-        expect(
-            "/workspace/dir/file",
-            NativeFile::MakeDir,
-            FileError::Exists,
-        )
-        .await;
-        expect("/etc/passwd", NativeFile::Read, hand(HandBack::Outside)).await;
-        expect(
-            "/workspace/../etc",
-            NativeFile::Stat,
-            hand(HandBack::Outside),
-        )
-        .await;
-        expect(
-            "/workspace/dir/.",
-            NativeFile::List,
-            hand(HandBack::Outside),
-        )
-        .await;
-        expect(
-            "/workspace/dir/link",
-            NativeFile::Read,
-            hand(HandBack::Link),
-        )
-        .await;
-        expect("/workspace/dir", NativeFile::List, hand(HandBack::Link)).await;
-        expect(
-            "/workspace/out/passwd",
-            NativeFile::Read,
-            hand(HandBack::Link),
-        )
-        .await;
-        expect(
-            "/workspace/out/x",
-            NativeFile::Write("x".into()),
-            hand(HandBack::Link),
-        )
-        .await;
+        }
         let root = error(&place, "/workspace", NativeFile::Remove).await;
         assert!(matches!(root, FileError::Invalid(_)), "{root:?}");
         let long = format!("/workspace/{}", "n".repeat(300));
@@ -168,33 +196,76 @@ pub(crate) async fn the_native_rule_is_one_awake_and_asleep(kind: Kind) {
             place.put_to_sleep("a").await;
         }
     }
-    // A link goes itself, what it points to stays.
-    native(&place, "/workspace/dir/link", NativeFile::Remove)
-        .await
-        .unwrap();
-    native(&place, "/workspace/out", NativeFile::Remove)
-        .await
-        .unwrap();
-    assert_eq!(read(&place, "/workspace/dir/file").await, "text");
-    assert!(std::path::Path::new("/etc/passwd").exists());
-    native(&place, "/workspace/dir", NativeFile::Remove)
-        .await
-        .unwrap();
-    assert_eq!(
-        error(&place, "/workspace/dir", NativeFile::Stat).await,
-        FileError::NotFound
-    );
-    if place.has_processes() {
-        // A special file blocks nobody.
-        place.out("a", "mkfifo fifo").await;
-        let fifo = tokio::time::timeout(
-            Duration::from_secs(5),
-            error(&place, "/workspace/fifo", NativeFile::Read),
-        );
-        assert_eq!(fifo.await.unwrap(), FileError::HandBack(HandBack::Special));
-        native(&place, "/workspace/fifo", NativeFile::Remove)
+    place.close().await;
+}
+
+pub(crate) async fn what_is_removed_is_the_thing_itself(kind: Kind) {
+    let place = Place::open(kind).await;
+    place.session("a").await;
+    for round in ["awake", "asleep"] {
+        let file = NativeFile::Write("text".into());
+        native(&place, "/workspace/dir/file", file).await.unwrap();
+        std::os::unix::fs::symlink("file", place.stored("a").join("dir/link")).unwrap();
+        std::os::unix::fs::symlink("/etc", place.stored("a").join("out")).unwrap();
+        if round == "awake" && place.has_processes() {
+            place.out("a", "mkfifo fifo").await;
+            // A special file blocks nobody.
+            let read = error(&place, "/workspace/fifo", NativeFile::Read);
+            let fifo = tokio::time::timeout(Duration::from_secs(5), read).await;
+            assert_eq!(fifo.unwrap(), FileError::HandBack(HandBack::Special));
+            native(&place, "/workspace/fifo", NativeFile::Remove)
+                .await
+                .unwrap();
+        }
+        native(&place, "/workspace/dir/link", NativeFile::Remove)
             .await
             .unwrap();
+        native(&place, "/workspace/out", NativeFile::Remove)
+            .await
+            .unwrap();
+        assert_eq!(read(&place, "/workspace/dir/file").await, "text");
+        assert!(std::path::Path::new("/etc/passwd").exists());
+        native(&place, "/workspace/dir", NativeFile::Remove)
+            .await
+            .unwrap();
+        let gone = error(&place, "/workspace/dir", NativeFile::Stat).await;
+        assert_eq!(gone, FileError::NotFound);
+        if round == "awake" {
+            place.put_to_sleep("a").await;
+        }
+    }
+    place.close().await;
+}
+
+/// What the daemon writes for a sleeper is, inside, root's own like everything else.
+pub(crate) async fn files_written_while_asleep_belong_to_the_sandbox(kind: Kind) {
+    let place = Place::open(kind).await;
+    place.session("a").await;
+    place.put_to_sleep("a").await;
+    let file = NativeFile::Write("asleep".into());
+    native(&place, "/workspace/new/file", file).await.unwrap();
+    if place.has_processes() {
+        assert_eq!(
+            place.out("a", "stat -c %u:%g new new/file").await,
+            "0:0\n0:0\n"
+        );
+        place
+            .out(
+                "a",
+                "echo more >> new/file && chmod 600 new/file && rm -r new",
+            )
+            .await;
+        // As root, no file on disk is a host user's.
+        place.out("a", "mkdir made && touch made/f").await;
+        if rustix::process::geteuid().is_root() {
+            use std::os::unix::fs::MetadataExt as _;
+            for path in ["made", "made/f"] {
+                let owner = place.stored("a").join(path).metadata().unwrap().uid();
+                assert_eq!(owner, sandboxd_server::workspaces::STORAGE_OWNER, "{path}");
+            }
+        }
+    } else {
+        assert_eq!(place.out("a", "cat new/file").await, "asleep");
     }
     place.close().await;
 }
@@ -245,6 +316,77 @@ pub(crate) async fn any_path_is_reached_in_era_a(kind: Kind) {
             .await
             .unwrap();
         assert!(matches!(read.answer, NativeDone::Content(content) if content == "two\n"));
+    }
+    place.close().await;
+}
+
+pub(crate) async fn the_archive_reads_what_is_stored(kind: Kind) {
+    let place = Place::open_with(kind, |service| service.max_read_bytes = 100).await;
+    place.session("a").await;
+    let id = sid("a");
+    place
+        .out(
+            "a",
+            "mkdir -p sub/deep && printf 'x\\377y' > sub/f && echo hidden > .h",
+        )
+        .await;
+    std::os::unix::fs::symlink("/etc/passwd", place.stored("a").join("out")).unwrap();
+    std::fs::write(place.stored("a").join("large"), [0; 101]).unwrap();
+    for round in ["open", "closed"] {
+        let list = async |path: &str| place.sessions.archive_list(&id, path).await;
+        let read = async |path: &str| place.sessions.archive_read(&id, path).await;
+        let names: Vec<Vec<u8>> = list("/workspace")
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|e| e.name)
+            .collect();
+        assert_eq!(
+            names,
+            [b"sub".to_vec(), b".h".to_vec(), b"large".to_vec()],
+            "{round}"
+        );
+        assert_eq!(read("sub/f").await.unwrap(), b"x\xffy".as_slice());
+        assert_eq!(
+            read("/workspace/sub/f").await.unwrap(),
+            b"x\xffy".as_slice()
+        );
+        assert!(matches!(
+            read("/etc/passwd").await,
+            Err(ArchiveError::NotFound(_))
+        ));
+        for outside in ["out", "../x", "sub/../f"] {
+            let refused = read(outside).await.unwrap_err();
+            assert!(
+                refused.to_string().contains("outside the workspace"),
+                "{refused}"
+            );
+        }
+        assert!(matches!(
+            list("sub/f").await,
+            Err(ArchiveError::NotADirectory(_))
+        ));
+        assert!(matches!(
+            read("sub").await,
+            Err(ArchiveError::IsADirectory(_))
+        ));
+        let large = read("large").await.unwrap_err();
+        assert_eq!(
+            large,
+            ArchiveError::TooLarge {
+                size: 101,
+                limit: 100
+            }
+        );
+        assert!(large.to_string().contains("read limit"));
+        let nobody = place.sessions.archive_list(&sid("nobody"), "").await;
+        assert_eq!(
+            nobody.unwrap_err(),
+            ArchiveError::NoWorkspace(sid("nobody"))
+        );
+        if round == "open" {
+            place.sessions.delete(&id, false).await.unwrap();
+        }
     }
     place.close().await;
 }

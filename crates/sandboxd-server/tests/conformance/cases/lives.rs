@@ -177,6 +177,10 @@ pub(crate) async fn a_closed_session_leaves_nothing(kind: Kind) {
     let before = names_below(&place);
     place.session("a").await;
     place.out("a", "echo x > f; echo x > /tmp/t").await;
+    if place.has_processes() {
+        let script = "mkdir -p locked/in && touch locked/in/f && chmod 000 locked/in locked";
+        place.out("a", script).await;
+    }
     place.sessions.delete(&sid("a"), true).await.unwrap();
     assert_eq!(place.backend.list().await.unwrap().len(), 1);
     assert!(!place.stored("a").exists());
