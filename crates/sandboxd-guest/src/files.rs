@@ -3,8 +3,7 @@
 //! The guest is one thread: whatever may take long is done in steps, with chances for other work in between.
 
 use crate::guest::House;
-use crate::limits::{FILE_READ_BYTES, FILE_READ_BYTES_LEAST, FILE_STEPS, MEMORY_KEPT_BYTES};
-use crate::sys::give_back_memory;
+use crate::limits::{FILE_READ_BYTES, FILE_READ_BYTES_LEAST, FILE_STEPS};
 use rustix::io::Errno;
 use sandboxd_files::{Files, NewFiles};
 use sandboxd_protocol::message::{FileAnswer, FileError, FileOp, FileRequest, HandBack, PathRule};
@@ -64,12 +63,7 @@ async fn operation(
         FileOp::Stat => FileAnswer::Entry(files.stat(path)?),
         FileOp::List { limit } => {
             let entries = files.list(path, limit)?;
-            let many = entries.len() > FILE_STEPS;
-            exchange.entries(entries).await?;
-            if many {
-                give_back_memory();
-            }
-            return Ok(());
+            return Ok(exchange.entries(entries).await?);
         }
         FileOp::MakeDir => {
             files.make_dir(path)?;
@@ -122,17 +116,13 @@ async fn read(
     let size = usize::try_from(reading.entry().size).unwrap_or(usize::MAX);
     let room = size.saturating_add(1);
     let mut buffer = vec![0; room.clamp(FILE_READ_BYTES_LEAST, FILE_READ_BYTES)];
-    let mut moved = 0;
     loop {
         let length = reading.next(&mut buffer)?;
         if length == 0 {
             break;
         }
-        moved += u64::try_from(length).unwrap_or(0);
         exchange.content(&buffer[..length]).await?;
     }
-    drop(buffer);
-    settle(moved);
     Ok(())
 }
 
@@ -143,20 +133,10 @@ async fn write(
     exchange: &mut FileExchange,
 ) -> Result<(), Failed> {
     let mut writing = files.write(path, mode, parents, limit)?;
-    let mut moved = 0;
     // A write that is let go half-way is dropped, and leaves nothing.
     while let Some(content) = exchange.next_content().await? {
-        moved += u64::try_from(content.len()).unwrap_or(0);
         writing.push(&content)?;
     }
     writing.finish()?;
-    settle(moved);
     Ok(())
-}
-
-/// Gives memory back after a big transfer.
-fn settle(moved: u64) {
-    if moved > MEMORY_KEPT_BYTES {
-        give_back_memory();
-    }
 }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use sandboxd_protocol::client::Duplex;
 use sandboxd_protocol::message::{FileError, FileRequest, Run, TreeEnd};
 use sandboxd_protocol::server::{Commands, FileExchange, Guest, Reports};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Everything that runs and file operations share.
@@ -27,6 +28,8 @@ pub(crate) struct House {
     pub(crate) sinks: Sinks,
     /// Set off when a run got out of hand: the guest then ends, and the sandbox with it.
     pub(crate) lost: CancellationToken,
+    /// Set off after every operation.
+    pub(crate) worked: Notify,
 }
 
 impl House {
@@ -48,10 +51,12 @@ impl Guest for House {
 
     async fn run(&self, run: Run, commands: Commands, reports: Reports) {
         run::carry_out(self, run, commands, reports).await;
+        self.worked.notify_one();
     }
 
     async fn file(&self, request: FileRequest, exchange: FileExchange) {
         files::carry_out(self, request, exchange).await;
+        self.worked.notify_one();
     }
 
     async fn dial(&self, port: u16) -> Result<Box<dyn Duplex>, FileError> {

@@ -20,8 +20,8 @@ pub(crate) const STREAM_READ_BYTES: usize = 32 * 1024;
 pub(crate) const FILE_READ_BYTES_LEAST: usize = 4 * 1024;
 /// See [`FILE_READ_BYTES_LEAST`].
 pub(crate) const FILE_READ_BYTES: usize = 64 * 1024;
-/// Bytes moved after which memory is given back to the kernel.
-pub(crate) const MEMORY_KEPT_BYTES: u64 = 128 * 1024;
+/// How long after an operation the memory that it left with the allocator is given back to the kernel.
+pub(crate) const REST: Duration = Duration::from_millis(500);
 /// Streams of ended runs that background programs may keep writing to; the oldest is closed beyond that.
 pub(crate) const SINKS_MAX: usize = 64;
 /// Bytes thrown away at once from such a stream.
@@ -38,3 +38,5 @@ pub(crate) const FILE_STEPS: usize = 256;
 pub(crate) const EVENTS_AT_ONCE: usize = 32;
 /// How long connecting to a port on the loopback may take.
 pub(crate) const DIAL_MAX: Duration = Duration::from_secs(10);
+/// Bytes that the kernel writes about one signal (`struct signalfd_siginfo`).
+pub(crate) const SIGNAL_BYTES: usize = 128;

@@ -6,12 +6,10 @@
 //! still delivered, and programs in the background that hold them open do not hold the answer back.
 
 use crate::guest::House;
-use crate::limits::{
-    DRAIN_BYTES_MAX, DRAIN_GRACE, MEMORY_KEPT_BYTES, STOP_GRACE, STREAM_READ_BYTES,
-};
+use crate::limits::{DRAIN_BYTES_MAX, DRAIN_GRACE, STOP_GRACE, STREAM_READ_BYTES};
 use crate::process::{Lost, Process, StartError};
 use crate::spawn;
-use crate::sys::{Plan, give_back_memory};
+use crate::sys::Plan;
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -90,9 +88,6 @@ pub(crate) async fn carry_out(
     }
     for stream in pumped.left {
         house.sinks.take(stream);
-    }
-    if pumped.moved > MEMORY_KEPT_BYTES {
-        give_back_memory();
     }
 }
 
@@ -318,7 +313,6 @@ struct Pumped {
     /// Streams that somebody in the background still holds open.
     left: Vec<Receiver>,
     discarded: u64,
-    moved: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -339,7 +333,6 @@ impl Pump<'_> {
         Pumped {
             left: left.into_iter().flatten().collect(),
             discarded: self.discarded,
-            moved: self.told + self.discarded,
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::children::Children;
 use crate::guest::House;
 use crate::leaf::Leaves;
-use crate::limits::{EVENTS_AT_ONCE, TREE_END_MAX, TREE_PAUSE};
+use crate::limits::{EVENTS_AT_ONCE, REST, SIGNAL_BYTES, TREE_END_MAX, TREE_PAUSE};
 use crate::process::Ender;
 use crate::sinks::Sinks;
 use crate::sys;
@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::UnixStream;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// The descriptor that the link is inherited as.
@@ -89,6 +89,7 @@ pub(crate) fn start() -> Result<(), StartError> {
         children: Children::default(),
         sinks: Sinks::default(),
         lost: CancellationToken::new(),
+        worked: Notify::new(),
     });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -109,16 +110,27 @@ async fn live(link: OwnedFd, house: Arc<House>) -> Result<(), StartError> {
     link.peer_addr().map_err(|_| StartError::NoLink)?;
     link.set_nonblocking(true).map_err(system("the link"))?;
     let link = UnixStream::from_std(link).map_err(system("the link"))?;
-    let mut ended = signal(SignalKind::child()).map_err(system("SIGCHLD"))?;
+    let ended = sys::child_signals().map_err(system("SIGCHLD"))?;
     let reap = async {
-        while ended.recv().await.is_some() {
+        while let Ok(mut ready) = ended.readable().await {
+            let mut signals = [0; SIGNAL_BYTES];
+            while rustix::io::read(&ended, &mut signals).is_ok() {}
+            ready.clear_ready();
             house.children.reap();
+        }
+    };
+    let rest = async {
+        loop {
+            house.worked.notified().await;
+            tokio::time::sleep(REST).await;
+            sys::give_back_memory();
         }
     };
     tokio::select! {
         served = serve(link, house.clone()) => Ok(served?),
         () = house.lost.cancelled() => Err(StartError::Lost),
         () = reap => Ok(()),
+        () = rest => Ok(()),
     }
 }
 

@@ -27,6 +27,8 @@ use std::ffi::{CString, c_char, c_void};
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// How far a birth came when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -682,6 +684,29 @@ fn restore_signals(old: u64) {
             libc::SYS_rt_sigprocmask,
             [int(libc::SIG_SETMASK), (&raw const old) as usize, 0, 8, 0],
         );
+    }
+}
+
+/// A descriptor that is readable whenever a child has ended. SIGCHLD is blocked for that; programs start with nothing
+/// blocked. (A handler would do, but the usual machinery around one takes more memory than the rest of the guest.)
+pub(crate) fn child_signals() -> io::Result<AsyncFd<OwnedFd>> {
+    let mut signals = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: fills a set of ours, blocks what is in it for this only thread, and owns the fresh descriptor.
+    unsafe {
+        libc::sigemptyset(signals.as_mut_ptr());
+        libc::sigaddset(signals.as_mut_ptr(), libc::SIGCHLD);
+        if libc::sigprocmask(libc::SIG_BLOCK, signals.as_ptr(), ptr::null_mut()) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+        let descriptor = libc::signalfd(-1, signals.as_ptr(), flags);
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let descriptor = OwnedFd::from_raw_fd(descriptor);
+        // An owned descriptor stays open, and the same, for as long as it is registered.
+        AsyncFd::register_with_interest(descriptor, Interest::READABLE)
+            .map_err(|error| error.into_parts().1)
     }
 }
 

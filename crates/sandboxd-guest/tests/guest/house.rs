@@ -4,7 +4,9 @@ use bytes::Bytes;
 use sandboxd_protocol::client::{Client, Output, RunEvents};
 use sandboxd_protocol::message::{Exit, OutputLimit, Run, TreeEnd, Welcome};
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
@@ -17,24 +19,51 @@ pub(crate) struct House {
     pub(crate) welcome: Welcome,
     pub(crate) dir: TempDir,
     pub(crate) process: Child,
+    pub(crate) cgroup: Option<PathBuf>,
 }
 
 impl Drop for House {
     fn drop(&mut self) {
         self.client.close();
+        // It ends by itself with its link; by force if it does not.
+        for _ in 0..200 {
+            if self.process.try_wait().is_ok_and(|ended| ended.is_some()) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
+        if let Some(cgroup) = &self.cgroup {
+            let _ = std::fs::write(cgroup.join("cgroup.kill"), "1");
+            std::thread::sleep(Duration::from_millis(20));
+            for leaf in std::fs::read_dir(cgroup).into_iter().flatten().flatten() {
+                let _ = std::fs::remove_dir(leaf.path());
+            }
+            let _ = std::fs::remove_dir(cgroup);
+        }
     }
 }
 
-/// Starts a guest whose descriptor 3 is one end of a socket pair; the shell only moves it there.
-pub(crate) fn start(dir: &TempDir) -> (UnixStream, Child) {
+/// Starts a guest whose descriptor 3 is one end of a socket pair; the shell only moves it there. `before` goes before the
+/// guest's own name, `extra` after it; `cgroup` becomes descriptor 4.
+fn start_as(
+    dir: &TempDir,
+    before: &[&str],
+    extra: &[&str],
+    cgroup: Option<&Path>,
+) -> (UnixStream, Child) {
     let (near, far) = std::os::unix::net::UnixStream::pair().expect("socket pair");
+    let script = match cgroup {
+        None => r#"exec "$@" 3<&0 </dev/null"#.to_owned(),
+        Some(path) => format!(r#"exec "$@" 3<&0 4<{} </dev/null"#, path.display()),
+    };
     let process = Command::new("/bin/sh")
-        .arg("-c")
-        .arg(r#"exec "$0" "$@" 3<&0 </dev/null"#)
+        .args(["-c", &script, "sh"])
+        .args(before)
         .arg(env!("CARGO_BIN_EXE_sandboxd-guest"))
         .arg(format!("--work-dir={}", dir.path().display()))
+        .args(extra)
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env("OWN", "sandbox")
@@ -45,21 +74,95 @@ pub(crate) fn start(dir: &TempDir) -> (UnixStream, Child) {
     (UnixStream::from_std(near).expect("in a runtime"), process)
 }
 
-pub(crate) async fn house() -> House {
-    let dir = TempDir::new().expect("directory");
-    let (link, process) = start(&dir);
+/// Starts a guest that nobody greets yet.
+pub(crate) fn start(dir: &TempDir) -> (UnixStream, Child) {
+    start_as(dir, &[], &[], None)
+}
+
+async fn connect(dir: TempDir, started: (UnixStream, Child), cgroup: Option<PathBuf>) -> House {
+    let (link, process) = started;
     let (client, welcome) = timeout(SOON, Client::connect(link))
         .await
         .expect("in time")
         .expect("connects");
-    assert!(!welcome.is_init);
-    assert_eq!(welcome.tree_end, TreeEnd::Keeper);
     House {
         client,
         welcome,
         dir,
         process,
+        cgroup,
     }
+}
+
+/// The plain case: a subreaper that uses keepers.
+pub(crate) async fn house() -> House {
+    let dir = TempDir::new().expect("directory");
+    let started = start(&dir);
+    let house = connect(dir, started, None).await;
+    assert!(!house.welcome.is_init);
+    assert_eq!(house.welcome.tree_end, TreeEnd::Keeper);
+    house
+}
+
+/// PID 1 of a PID namespace, in a user namespace of its own.
+pub(crate) async fn init_house() -> House {
+    let dir = TempDir::new().expect("directory");
+    let before = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ];
+    let started = start_as(&dir, &before, &[], None);
+    let house = connect(dir, started, None).await;
+    assert!(house.welcome.is_init);
+    house
+}
+
+/// A guest whose runs have another user. Needs root.
+pub(crate) async fn user_house(user: u32) -> Option<House> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: another user for runs needs root");
+        return None;
+    }
+    let dir = TempDir::new().expect("directory");
+    std::fs::set_permissions(
+        dir.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o777),
+    )
+    .expect("mode");
+    let started = start_as(&dir, &[], &[&format!("--user={user}")], None);
+    Some(connect(dir, started, None).await)
+}
+
+/// A guest with a cgroup2 directory. Needs root, and fails where root has no cgroup2 core.
+pub(crate) async fn cgroup_house() -> Option<House> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a cgroup of one's own needs root");
+        return None;
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("read");
+    let root = mounts
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .find(|words| words.get(2) == Some(&"cgroup2"))
+        .map(|words| PathBuf::from(words[1]))
+        .expect("no cgroup2 file system is mounted: these tests need its core");
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let cgroup = root.join(format!(
+        "sandboxd-guest-test-{}-{number}",
+        std::process::id()
+    ));
+    std::fs::create_dir(&cgroup).expect("made");
+    let dir = TempDir::new().expect("directory");
+    let started = start_as(&dir, &[], &["--cgroup-fd=4"], Some(&cgroup));
+    let house = connect(dir, started, Some(cgroup)).await;
+    assert_eq!(house.welcome.tree_end, TreeEnd::Cgroup);
+    Some(house)
 }
 
 pub(crate) fn run(argv: &[&str]) -> Run {

@@ -1,6 +1,7 @@
-//! The guest as a process of its own, over a socket pair, as a subreaper (no PID namespace needed).
+//! The guest as a process of its own, over a socket pair: mostly as a subreaper, and as PID 1 where that is the point.
 
 mod files;
 mod house;
 mod runs;
 mod trees;
+mod walls;

@@ -1,6 +1,6 @@
 //! The whole tree of a run: what ends it, what may outlive it, and who tries to leave it.
 
-use crate::house::{House, SOON, house, outcome, run, sh};
+use crate::house::{House, SOON, cgroup_house, house, outcome, run, sh};
 use sandboxd_protocol::client::{LinkError, Output, RunEvents, RunInput};
 use sandboxd_protocol::message::{Ended, Run};
 use std::time::{Duration, Instant};
@@ -38,8 +38,16 @@ async fn started(house: &House, run: Run) -> (RunInput, RunEvents) {
 #[tokio::test]
 async fn a_kill_ends_every_escape() {
     for (what, script) in ESCAPES {
-        let house = house().await;
-        let (mut input, mut events) = started(&house, escape(script)).await;
+        kill_ends(what, script, &house().await).await;
+        if let Some(house) = cgroup_house().await {
+            kill_ends(what, script, &house).await;
+        }
+    }
+}
+
+async fn kill_ends(what: &str, script: &str, house: &House) {
+    {
+        let (mut input, mut events) = started(house, escape(script)).await;
         assert!(house.grows("alive").await, "{what} does not run");
         let begun = Instant::now();
         input.kill().await.expect("sent");
@@ -201,4 +209,65 @@ async fn nothing_inside_can_read_or_trace_the_guest_or_a_keeper() {
                   look self/environ control";
     let seen = house.run(sh(script)).await;
     assert_eq!(seen.out(), "read control\n");
+}
+
+#[tokio::test]
+async fn leaves_go_with_their_runs_and_stay_with_what_lives_in_them() {
+    let Some(house) = cgroup_house().await else {
+        return;
+    };
+    let leaves = || {
+        let cgroup = house.cgroup.as_ref().expect("given");
+        let entries = std::fs::read_dir(cgroup).expect("read").flatten();
+        entries.filter(|entry| entry.path().is_dir()).count()
+    };
+    for _ in 0..5 {
+        assert_eq!(house.run(run(&["true"])).await.exit.code, 0);
+    }
+    assert_eq!(leaves(), 0);
+    let missing = house.client.run(run(&["no-such-program"])).await;
+    let (_input, mut events) = missing.expect("asked");
+    assert!(matches!(
+        events.next().await,
+        Ok(Some(Output::NotStarted(_)))
+    ));
+    assert_eq!(leaves(), 0);
+    let first = house
+        .run(sh(
+            "sh -c 'while [ ! -e stop ]; do echo >> alive; sleep 0.01; done' & echo up",
+        ))
+        .await;
+    assert_eq!(first.out(), "up\n");
+    assert_eq!(leaves(), 1);
+    assert!(house.grows("alive").await);
+    std::fs::write(house.dir.path().join("stop"), "").expect("written");
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(house.run(run(&["true"])).await.exit.code, 0);
+        if leaves() == 0 {
+            return;
+        }
+    }
+    panic!("a leaf stayed");
+}
+
+#[tokio::test]
+async fn clone3_does_not_exist_for_runs_that_could_use_it() {
+    let Some(house) = cgroup_house().await else {
+        return;
+    };
+    // clone3 has number 435 on every architecture; ENOSYS is 38.
+    let script = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); \
+                  print(libc.syscall(435, 0, 0), ctypes.get_errno())";
+    assert_eq!(
+        house.run(run(&["python3", "-c", script])).await.out(),
+        "-1 38\n"
+    );
+    // Threads do without it.
+    let script =
+        "import threading; t = threading.Thread(target=print, args=('ran',)); t.start(); t.join()";
+    assert_eq!(
+        house.run(run(&["python3", "-c", script])).await.out(),
+        "ran\n"
+    );
 }
