@@ -1,11 +1,13 @@
 //! `sandboxd doctor`: what this host can do. Every answer is tried, not looked up.
 //!
 //! - [`checks`]: the list, in the order in which it is printed: what was found, what a missing thing costs, how to get it.
+//! - [`cgroups`]: whether memory, CPU time and processes can be limited.
 //! - [`probe`]: what has to be tried inside namespaces, in short-lived processes of their own; nothing is mounted in ours.
 //! - [`host`]: what the kernel says in files.
 //! - [`sockets`]: whether a Docker daemon answers.
 //! - [`trial`]: a whole sandbox, started and ended.
 
+mod cgroups;
 mod checks;
 mod host;
 mod probe;

@@ -54,7 +54,7 @@ fn an_ordinary_end_leaves_nothing() {
             (0, &b"x\n"[..]),
             "{who:?}: {output:?}"
         );
-        assert_eq!(place.left_files(), [PathBuf::new(); 0], "{who:?}");
+        assert_eq!(place.left_files(), [""; 0], "{who:?}");
         assert_eq!(mounts_with(place.path()), [""; 0], "{who:?}");
     }
 }
@@ -125,6 +125,29 @@ fn what_a_kill_during_the_start_leaves_goes_with_the_next_start() {
 }
 
 #[test]
+fn what_is_left_when_everything_is_killed_at_once_goes_with_the_next_start() {
+    for who in everyone() {
+        let place = Place::of(who);
+        let seconds = unique_sleep();
+        let mut command = place.command();
+        command.args(["run", "--", "sleep", &seconds]);
+        let child = start(&mut command);
+        eventually("it sleeps", || !processes_with(&seconds).is_empty());
+        let seen = seen(child.id());
+        // The launcher too, so that nobody tidies. Stopped first, so that none of them sees another's end.
+        for number in [Signal::STOP, Signal::KILL] {
+            signal(child.id(), number);
+            for process in &seen.processes {
+                signal(process.pid, number);
+            }
+        }
+        finish(child, Vec::new());
+        assert_eq!(code(&place.run(["--", "true"])), 0, "{who:?}");
+        is_gone(&place, &seen);
+    }
+}
+
+#[test]
 fn many_commands_at_once_do_not_disturb_each_other() {
     for who in everyone() {
         let place = Place::of(who);
@@ -150,6 +173,6 @@ fn many_commands_at_once_do_not_disturb_each_other() {
                 "{who:?}: {output:?}"
             );
         }
-        assert_eq!(place.left_files(), [PathBuf::new(); 0], "{who:?}");
+        assert_eq!(place.left_files(), [""; 0], "{who:?}");
     }
 }

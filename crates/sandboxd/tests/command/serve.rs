@@ -28,27 +28,32 @@ struct Service {
     lines: Vec<String>,
 }
 
+/// A test that fails leaves no service behind.
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn started(place: &Place, words: &[&str]) -> Service {
-    let mut child = start(&mut serve(place, words));
-    let mut stdout = BufReader::new(child.stdout.take().expect("stdout"));
-    let mut lines = Vec::new();
+    let mut service = Service {
+        child: start(&mut serve(place, words)),
+        address: String::new(),
+        lines: Vec::new(),
+    };
+    let mut stdout = BufReader::new(service.child.stdout.take().expect("stdout"));
     loop {
         let mut line = String::new();
-        if stdout.read_line(&mut line).expect("read") == 0 {
-            let output = finish(child, Vec::new());
-            panic!("it does not start: {lines:?} {output:?}");
-        }
+        let read = stdout.read_line(&mut line).expect("read");
+        assert!(read > 0, "it does not start: {:?}", service.lines);
         let line = line.trim_end().to_owned();
-        lines.push(line.clone());
+        service.lines.push(line.clone());
         if let Some(address) = line.strip_prefix("listening on http://") {
-            let address = address.to_owned();
+            address.clone_into(&mut service.address);
             // Whatever it prints later has somewhere to go.
             std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
-            return Service {
-                child,
-                address,
-                lines,
-            };
+            return service;
         }
     }
 }

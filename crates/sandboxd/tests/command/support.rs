@@ -133,14 +133,14 @@ impl Place {
         finish(start(&mut command), input.to_vec())
     }
 
-    /// Files below the home and the temporary directory, but for what runs share.
-    pub(crate) fn left_files(&self) -> Vec<PathBuf> {
+    /// Files below the home and the temporary directory.
+    pub(crate) fn left_files(&self) -> Vec<String> {
         let mut left = Vec::new();
         for name in ["home", "tmp"] {
             walk(&self.path().join(name), &mut left);
         }
         left.retain(|path| !path.is_dir());
-        left
+        left.iter().map(|path| path.display().to_string()).collect()
     }
 }
 
