@@ -121,8 +121,9 @@ pub struct RuntimePolicy {
     pub oci_runtime: Option<String>,
 }
 
-/// Body of `PUT /policy`. An absent field is left alone, `null` clears it (`Some(None)` here); any other field is
-/// refused, and then nothing is changed.
+/// Body of `PUT /policy`. A field that is left out stays, `null` clears it; any other field is refused, and then nothing
+/// is changed.
+// In Rust `null` is `Some(None)`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -149,7 +150,7 @@ pub struct PolicyUpdate {
     pub evict_idle_after: Option<Option<u64>>,
     /// Seconds of idleness after which a session is closed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(example = 3600))]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64, example = 3600))]
     pub idle_timeout: Option<u64>,
     /// Seconds after which a stored workspace is deleted that no open session uses.
     #[serde(with = "twice", skip_serializing_if = "Option::is_none")]
@@ -161,11 +162,11 @@ pub struct PolicyUpdate {
     pub container_ttl: Option<Option<u64>>,
     /// Seconds that a run may take.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(minimum = 1, example = 300))]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 1, example = 300))]
     pub execute_timeout: Option<u64>,
     /// The largest file that is read or written whole, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(minimum = 1, example = 10485760))]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 1, example = 10485760))]
     pub max_read_bytes: Option<u64>,
     /// Memory of a sandbox, as configured (`512m`).
     #[serde(with = "twice", skip_serializing_if = "Option::is_none")]
@@ -196,7 +197,7 @@ pub struct PolicyUpdate {
     pub runtimes: BTreeMap<String, RuntimeUpdate>,
 }
 
-/// Ceilings of one runtime in a [`PolicyUpdate`]; `null` goes back to the service's.
+/// Ceilings of one runtime in a change of the policy; `null` goes back to the service's.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -3,11 +3,13 @@
 //! - `cargo xtask test`: everything, as continuous integration runs it; installs what the tests need.
 //! - `cargo xtask check`: the quick part of it, before a commit.
 //! - `cargo xtask bench`: what things cost, beside what they would cost at least.
+//! - `cargo xtask openapi`: writes `docs/openapi.json` anew.
 //!
 //! Rooms: [`steps`] is the list of what `test` does; [`report`] runs steps and counts; [`tools`] finds or installs;
-//! [`mod@bench`] measures.
+//! [`mod@bench`] measures; [`openapi`] keeps the API's document.
 
 mod bench;
+mod openapi;
 mod report;
 mod steps;
 mod sys;
@@ -40,6 +42,8 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         json: Option<std::path::PathBuf>,
     },
+    /// Writes `docs/openapi.json` anew, from what the service serves.
+    Openapi,
     /// Lists the steps of `test`, and what each is about.
     Steps,
 }
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Task::Test { steps } => steps::run(&steps),
         Task::Check => steps::run(&steps::quick()),
         Task::Bench { suite, json } => bench::bench(suite.as_deref(), json),
+        Task::Openapi => openapi::write(),
         Task::Steps => steps::list(),
     }
 }

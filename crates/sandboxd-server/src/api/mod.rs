@@ -7,6 +7,7 @@
 //! - [`error`]: the one table of failures; [`answer`]: everything else that goes out.
 //! - one file per resource: [`index`], [`health`], [`sessions`], [`run`], [`files`], [`shell`] and [`search`] (the
 //!   older routes), [`archive`], [`policy`]; and [`text`], which files are text.
+//! - [`openapi`]: all of this in words.
 
 mod answer;
 mod archive;
@@ -18,6 +19,7 @@ mod files;
 mod health;
 mod index;
 pub(crate) mod listener;
+mod openapi;
 mod policy;
 mod request;
 mod run;
@@ -74,12 +76,21 @@ impl App {
     }
 }
 
+/// The OpenAPI document of the service, as it is served and kept in `docs/openapi.json`.
+#[must_use]
+pub fn openapi_document() -> String {
+    openapi::document().to_pretty_json().unwrap_or_default() + "\n"
+}
+
 /// The route table.
 fn routes(service: &Service) -> Vec<(&'static str, MethodRouter<App>)> {
     let _ = service;
     vec![
         ("/", get(index::index)),
         ("/healthz", get(health::health)),
+        ("/openapi.json", get(openapi::openapi)),
+        ("/docs", get(openapi::docs)),
+        ("/redoc", get(openapi::docs)),
         ("/policy", get(policy::show).put(policy::change)),
         ("/sessions", post(sessions::open).get(sessions::list)),
         (
