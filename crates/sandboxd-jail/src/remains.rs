@@ -18,17 +18,20 @@ const CGROUP_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause between two attempts.
 const CGROUP_PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// Removes everything that belongs to one instance of the daemon, as far as it can. What cannot be removed now is found
-/// again by the next start.
+/// Removes everything that belongs to one instance of the daemon, as far as it can. Its directory, which names its
+/// cgroups, goes only after them: what cannot be removed now is found again by the next start.
 pub fn remove_instance(instance: &Instance) {
     // In the second generation's tree everything can be ended at once, in the first's one by one; then all are empty.
     for cgroup in &instance.cgroups {
         end_cgroup(Path::new(cgroup));
     }
+    let mut all_gone = true;
     for cgroup in &instance.cgroups {
-        let _ = remove_cgroup(Path::new(cgroup));
+        all_gone &= remove_cgroup(Path::new(cgroup)).is_ok();
     }
-    let _ = remove_tree(Path::new(&instance.scratch));
+    if all_gone {
+        let _ = remove_tree(Path::new(&instance.scratch));
+    }
 }
 
 /// Removes a cgroup directory with everything below it, once its last task has gone. One that is not there is fine.
