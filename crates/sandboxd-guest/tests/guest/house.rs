@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use sandboxd_protocol::client::{Client, Output, RunEvents};
 use sandboxd_protocol::message::{Exit, OutputLimit, Run, TreeEnd, Welcome};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,11 +22,13 @@ pub(crate) struct House {
     pub(crate) dir: TempDir,
     pub(crate) process: Child,
     pub(crate) cgroup: Option<PathBuf>,
+    link: StdStream,
 }
 
 impl Drop for House {
     fn drop(&mut self) {
-        self.client.close();
+        // The runtime that drives the client may be the one that waits here: the socket itself is shut.
+        let _ = self.link.shutdown(Shutdown::Both);
         // It ends by itself with its link; by force if it does not.
         for _ in 0..200 {
             if self.process.try_wait().is_ok_and(|ended| ended.is_some()) {
@@ -53,7 +57,7 @@ fn start_as(
     extra: &[&str],
     cgroup: Option<&Path>,
 ) -> (UnixStream, Child) {
-    let (near, far) = std::os::unix::net::UnixStream::pair().expect("socket pair");
+    let (near, far) = StdStream::pair().expect("socket pair");
     let script = match cgroup {
         None => r#"exec "$@" 3<&0 </dev/null"#.to_owned(),
         Some(path) => format!(r#"exec "$@" 3<&0 4<{} </dev/null"#, path.display()),
@@ -81,6 +85,9 @@ pub(crate) fn start(dir: &TempDir) -> (UnixStream, Child) {
 
 async fn connect(dir: TempDir, started: (UnixStream, Child), cgroup: Option<PathBuf>) -> House {
     let (link, process) = started;
+    let link = link.into_std().expect("a socket");
+    let shut = link.try_clone().expect("cloned");
+    let link = UnixStream::from_std(link).expect("in a runtime");
     let (client, welcome) = timeout(SOON, Client::connect(link))
         .await
         .expect("in time")
@@ -91,7 +98,13 @@ async fn connect(dir: TempDir, started: (UnixStream, Child), cgroup: Option<Path
         dir,
         process,
         cgroup,
+        link: shut,
     }
+}
+
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
 }
 
 /// The plain case: a subreaper that uses keepers.
@@ -125,7 +138,7 @@ pub(crate) async fn init_house() -> House {
 /// A guest whose runs have another user. Needs root.
 pub(crate) async fn user_house(user: u32) -> Option<House> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: another user for runs needs root");
+        skipped("another user for runs needs root");
         return None;
     }
     let dir = TempDir::new().expect("directory");
@@ -142,7 +155,7 @@ pub(crate) async fn user_house(user: u32) -> Option<House> {
 pub(crate) async fn cgroup_house() -> Option<House> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: a cgroup of one's own needs root");
+        skipped("a cgroup of one's own needs root");
         return None;
     }
     let mounts = std::fs::read_to_string("/proc/self/mounts").expect("read");
