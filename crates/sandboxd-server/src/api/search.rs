@@ -127,12 +127,13 @@ pub(super) async fn grep(
 /// directory's own name `.` is not passed over; `-H` names the file also where only one is searched.
 fn grep_argv(ask: &api::GrepRequest) -> Vec<String> {
     let mut argv = vec!["grep".to_owned(), "-rnH".to_owned()];
+    // What matches neither is left out only where the first of these options includes.
+    if let Some(glob) = &ask.glob {
+        argv.push(format!("--include={glob}"));
+    }
     if ask.ignore_hidden {
         argv.push("--exclude=.?*".to_owned());
         argv.push("--exclude-dir=.?*".to_owned());
-    }
-    if let Some(glob) = &ask.glob {
-        argv.push(format!("--include={glob}"));
     }
     argv.extend(["-e".to_owned(), ask.pattern.clone(), "--".to_owned()]);
     argv.push(root(ask.path.as_deref().unwrap_or_default()));
@@ -231,9 +232,9 @@ mod tests {
         let expected = [
             "grep",
             "-rnH",
+            "--include=*.py",
             "--exclude=.?*",
             "--exclude-dir=.?*",
-            "--include=*.py",
             "-e",
             "-n",
             "--",
