@@ -86,11 +86,11 @@ fn searches() -> Vec<Described> {
             .takes::<GlobRequest>(json!({ "pattern": "**/*.md", "path": "/" }))
             .gives_list::<FileEntry>("The files, sorted by path; sizes are not looked at.", listing("docs/report.md", Value::Null)),
         shell("/sessions/{session_id}/grep", "grep", "Search in files")
-            .takes::<GrepRequest>(json!({ "pattern": "TODO", "path": "src", "glob": "*.py", "ignore_hidden": true }))
+            .takes::<GrepRequest>(json!({ "pattern": "def main", "path": "src", "glob": "*.py", "ignore_hidden": true }))
             .gives::<GrepResponse>(
                 "The lines that match. Where `error` is set the search itself failed.",
                 json!({
-                    "matches": [{ "path": "./src/main.py", "line_number": 12, "line": "# TODO: name this" }], "error": null,
+                    "matches": [{ "path": "./src/main.py", "line_number": 12, "line": "def main():" }], "error": null,
                 }),
             ),
     ]
