@@ -3,7 +3,7 @@
 //! In the order in which a run walks them:
 //!
 //! - [`request`]: flags and configuration become what is asked for.
-//! - [`attend`]: bytes in, bytes out, signals and deadlines until the program is over.
+//! - [`mod@attend`]: bytes in, bytes out, signals and deadlines until the program is over.
 //! - [`streams`], [`sink`], [`signals`]: our own ends of those.
 //! - [`outcome`]: exit code, line, object.
 
@@ -16,6 +16,7 @@ mod streams;
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
+use crate::limits::KILL_GRACE_MILLIS;
 use crate::output;
 use crate::sandbox::{Sandbox, Workshop, configuration, not_enforced_line};
 use attend::attend;
@@ -138,9 +139,17 @@ async fn run_in(
         Err(error) => Outcome::Link(error),
     };
     let took = started.elapsed();
-    // A reader that is slow, not gone, may take its time; a signal ends the wait.
+    // A reader that is slow, not gone, may take its time with the output of a program that ended by itself; a signal
+    // ends the wait. Whatever was ended has no claim to it.
+    let patience = async {
+        if outcome.is_the_programs_own() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(Duration::from_millis(KILL_GRACE_MILLIS)).await;
+    };
     let kept = tokio::select! {
         kept = sink.finish() => kept,
+        () = patience => Ok(Collected::default()),
         asked = signals.next() => return (Outcome::Asked(asked), Ok(Collected::default()), took),
     };
     (outcome, kept, took)

@@ -56,6 +56,11 @@ impl Outcome {
         }
     }
 
+    /// Whether the program ran and ended by itself.
+    pub(super) fn is_the_programs_own(&self) -> bool {
+        matches!(self, Self::Ended(Ended::Exited(exit)) if exit.ended == message::Ended::Itself)
+    }
+
     /// The same run, ended for want of memory.
     pub(super) fn for_memory(self) -> Self {
         let discarded_bytes = match self {

@@ -1,9 +1,10 @@
 //! Bytes in, bytes out, unchanged and kept apart.
 
-use crate::support::{PATIENCE, Place, code, everyone, finish, start, text, wait};
+use crate::support::{PATIENCE, Place, code, everyone, finish, signal, start, text, wait};
+use rustix::process::Signal;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[test]
 fn every_byte_value_goes_in_and_comes_out() {
@@ -114,6 +115,27 @@ fn a_reader_that_goes_away_ends_the_run() {
         let output = finish(child, Vec::new());
         assert_eq!(output.status.code(), Some(141), "{who:?}: {output:?}");
         assert!(started.elapsed() < PATIENCE);
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_read_holds_neither_the_deadline_nor_a_signal() {
+    for who in everyone() {
+        let place = Place::of(who);
+        let mut late = place.command();
+        late.args(["run", "--timeout", "500ms", "--", "yes"]);
+        let mut late = start(&mut late);
+        let mut asked = place.command();
+        asked.args(["run", "--", "yes"]);
+        let mut asked = start(&mut asked);
+        std::thread::sleep(Duration::from_millis(800));
+        for _ in 0..3 {
+            signal(asked.id(), Signal::TERM);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        // Nobody has read anything until here, and `wait` reads nothing either.
+        assert_eq!(wait(&mut asked).code(), Some(143), "{who:?}");
+        assert_eq!(wait(&mut late).code(), Some(124), "{who:?}");
     }
 }
 
