@@ -160,9 +160,11 @@ fn native_row(error: NativeError, path: &str) -> Row {
     match error {
         NativeError::Use(error) => use_row(&error),
         NativeError::Off => hand_back("Native file operations are off".to_owned()),
-        NativeError::BadPath(words) => {
-            known(StatusCode::BAD_REQUEST, FileErrorName::ValueError, words)
-        }
+        NativeError::BadPath(words) => known(
+            StatusCode::BAD_REQUEST,
+            FileErrorName::ValueError,
+            format!("{words}: '{path}'"),
+        ),
         NativeError::File(error) => match &error {
             FileError::NotFound => known(
                 StatusCode::NOT_FOUND,

@@ -113,6 +113,10 @@ async fn entries_are_described_under_the_path_asked_for() {
         entry("z", "/workspace/d/z", json!(0)),
     ];
     assert_eq!(list, json!(expected));
+    session
+        .on("realpath", "/workspace/nope/../x")
+        .await
+        .refused(409);
     let kept = session.on("realpath", "/workspace/nope/x/").await.ok();
     assert_eq!(kept, json!({"path": "/workspace/nope/x"}));
 }
@@ -128,7 +132,7 @@ async fn failures_have_the_names_that_clients_raise() {
             "FileNotFoundError",
         );
     }
-    for op in ["read", "stat", "list", "remove"] {
+    for op in ["read", "stat", "list", "remove", "mkdir"] {
         raised(
             &session.on(op, "/workspace/f/x").await,
             400,
@@ -181,7 +185,7 @@ async fn what_only_the_sandbox_can_do_is_handed_back() {
     session.write("/workspace/f", b"x").await.nothing();
     symlink("/etc/hostname", session.dir.join("link")).expect("linked");
     symlink(".", session.dir.join("dirlink")).expect("linked");
-    for op in ["read", "stat", "list", "mkdir", "remove"] {
+    for op in ["read", "stat", "list", "realpath", "mkdir", "remove"] {
         for path in [
             "/etc/passwd",
             "/",
@@ -203,7 +207,7 @@ async fn what_only_the_sandbox_can_do_is_handed_back() {
     ] {
         session.write(path, b"x").await.refused(409);
     }
-    for op in ["read", "stat"] {
+    for op in ["read", "stat", "realpath"] {
         session.on(op, "/workspace/link").await.refused(409);
     }
     session.on("list", "/workspace").await.refused(409);

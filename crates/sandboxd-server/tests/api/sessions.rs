@@ -166,22 +166,17 @@ async fn limits_answer_429_in_words_that_clients_know() {
 async fn an_id_that_is_being_opened_is_409_also_for_reuse() {
     let service = Service::start(&[]).await;
     let gate = service.switches().hold_creates();
-    let body = json!({"session_id": "a"});
-    let first = tokio::spawn(service.request("POST", "/sessions").json(&body).send());
-    let again = || service.post("/sessions", json!({"session_id": "a", "reuse": true}));
-    let mut reply = again().await;
-    // The first request may not have arrived yet; then this one is the opener and waits for the gate, so it is asked
-    // for with a bound.
-    while reply.status != 409 {
-        reply = again().await;
-    }
-    assert!(reply.refused(409).contains("opening"), "{}", reply.text());
-    // Meanwhile it is not there, and everybody else is served.
+    let body = json!({"session_id": "a", "reuse": true});
+    let open = || Box::pin(service.request("POST", "/sessions").json(&body).send());
+    // Whichever comes second is told at once that the other is at it.
+    let (second, first) = futures::future::select(open(), open()).await.factor_first();
+    assert!(second.refused(409).contains("opening"), "{}", second.text());
+    // Meanwhile the session is not there, and everybody else is served.
     assert_eq!(service.get("/sessions/a").await.status, 404);
     assert_eq!(service.get("/healthz").await.status, 200);
     gate.add_permits(1);
-    assert_eq!(first.await.expect("no panic").status, 200);
-    assert_eq!(again().await.status, 200);
+    assert_eq!(first.await.status, 200);
+    assert_eq!(open().await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
