@@ -29,7 +29,10 @@ use crate::backends::Backend;
 use crate::clock::Clock;
 use crate::config::Service;
 use crate::id::{RunId, SessionId};
-use crate::limits::{SHUTDOWN_SECONDS_MAX, STOP_SECONDS_MAX, WAKE_SECONDS_MAX};
+use crate::limits::{
+    PREPARE_SECONDS_MAX, SHUTDOWN_SECONDS_MAX, STOP_SECONDS_MAX, WAKE_SECONDS_MAX,
+};
+use crate::runtimes::Runtime;
 use crate::workspaces::Workspaces;
 use bytes::Bytes;
 use sandboxd_protocol::message::Entry;
@@ -91,6 +94,9 @@ impl Sessions {
             parts.service,
         ));
         shared.tasks.spawn(reaper::live(shared.clone()));
+        if shared.service().prewarm {
+            shared.tasks.spawn(prewarm(shared.clone()));
+        }
         Ok(Arc::new(Self { shared }))
     }
 
@@ -378,6 +384,24 @@ impl Sessions {
         let table = self.shared.table();
         let rental = table.house.get(id);
         rental.is_some_and(|rental| matches!(rental.state, State::Hibernated { .. }))
+    }
+}
+
+/// Makes the images of the allowlist ready before somebody waits for them, one after the other. One that cannot be is
+/// said by the open that asks for it.
+async fn prewarm(shared: Arc<Shared>) {
+    let all: Vec<Runtime> = shared.service().runtimes.values().cloned().collect();
+    for runtime in all {
+        let limit = Duration::from_secs(PREPARE_SECONDS_MAX);
+        let prepared = timeout(limit, shared.backend.prepare(&runtime));
+        tokio::select! {
+            () = shared.stopping.cancelled() => return,
+            prepared = prepared => match prepared {
+                Ok(Ok(_)) => tracing::debug!(runtime = runtime.alias, "its image is ready"),
+                Ok(Err(error)) => tracing::info!(runtime = runtime.alias, %error, "its image is not ready"),
+                Err(_) => tracing::info!(runtime = runtime.alias, "its image was not ready in time"),
+            },
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! [`Switches`] make it misbehave: sandboxes that die, start slowly or not at all, guests that fall silent or lie.
 
+mod files;
 mod guest;
 mod programs;
 mod shell;

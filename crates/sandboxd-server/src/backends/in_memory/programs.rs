@@ -1,6 +1,6 @@
 //! The double's programs: functions with streams, an environment and a directory.
 
-use super::guest::Files;
+use super::files::Files;
 use super::shell;
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -1,0 +1,211 @@
+//! One program: woken for, given a permit, followed to its end.
+
+use super::super::table::{RunSwitch, Shared};
+use super::super::visit::{Reached, Visit};
+use super::super::words::UseError;
+use crate::limits::{
+    EXEC_OUTPUT_BYTES_MAX, RUN_END_GRACE_MILLIS, RUN_OUTPUT_BYTES_MAX, RUN_WAKE_GRACE_SECONDS,
+    STOP_GRACE_MILLIS, WORD_MILLIS_MAX,
+};
+use bytes::Bytes;
+use sandboxd_protocol::client::{LinkError, Output};
+use sandboxd_protocol::message::{Exit, NotStarted, OutputLimit, Run};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+/// One program, and what is done with its output.
+pub(super) struct Job {
+    pub(super) argv: Vec<String>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) time: Duration,
+    pub(super) output: OutputLimit,
+    pub(super) switch: Arc<RunSwitch>,
+}
+
+/// How a job ended.
+pub(super) enum Ending {
+    Exited(Exit),
+    NotStarted(NotStarted),
+    /// The deadline came before the guest could be asked, or the guest did not keep it.
+    Overdue,
+    /// The guest sent more than it may.
+    Flooded,
+    /// Stopped before it began.
+    StoppedEarly,
+}
+
+/// Takes output as it comes.
+pub(super) trait Sink: Send {
+    /// Answers false where it has had enough.
+    fn take(&mut self, output: &Bytes, is_stderr: bool) -> bool;
+}
+
+/// Two streams, kept apart.
+#[derive(Default)]
+pub(super) struct TwoStreams {
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
+}
+
+impl Sink for TwoStreams {
+    fn take(&mut self, output: &Bytes, is_stderr: bool) -> bool {
+        let stream = if is_stderr {
+            &mut self.stderr
+        } else {
+            &mut self.stdout
+        };
+        stream.extend_from_slice(output);
+        // The guest ends the run at the limit; one that does not is cut here.
+        let total = self.stdout.len() + self.stderr.len();
+        u64::try_from(total).is_ok_and(|total| total <= RUN_OUTPUT_BYTES_MAX)
+    }
+}
+
+/// One stream in the order of arrival, cut.
+#[derive(Default)]
+pub(super) struct OneStream {
+    pub(super) bytes: Vec<u8>,
+    pub(super) cut: bool,
+}
+
+impl Sink for OneStream {
+    fn take(&mut self, output: &Bytes, _is_stderr: bool) -> bool {
+        let most = usize::try_from(EXEC_OUTPUT_BYTES_MAX).unwrap_or(usize::MAX);
+        let room = most.saturating_sub(self.bytes.len());
+        self.cut |= output.len() > room;
+        self.bytes
+            .extend_from_slice(&output[..output.len().min(room)]);
+        true
+    }
+}
+
+/// A sandbox that runs, a permit, and the time by which the program has to be over.
+pub(super) struct Ready<'a> {
+    reached: Reached,
+    deadline: Instant,
+    _permit: SemaphorePermit<'a>,
+}
+
+/// Wakes the session, then waits for a permit. `None` where the time was up, or a stop came, before the program.
+pub(super) async fn before_the_program<'a>(
+    visit: &'a Visit,
+    job: &Job,
+    began: Instant,
+) -> Result<Option<Ready<'a>>, UseError> {
+    let shared = &visit.shared;
+    let stopped = job.switch.stop.cancelled();
+    // A sleeping session costs the program no time of its own, within what the client waits for an answer.
+    let latest = began + job.time + Duration::from_secs(RUN_WAKE_GRACE_SECONDS);
+    let work = async {
+        let _place = queue(&shared.queue).ok_or(UseError::Busy(place_count(shared)))?;
+        let reached = timeout_at(latest, visit.reach()).await;
+        let Ok(reached) = reached else {
+            return Ok(None);
+        };
+        let mut reached = reached?;
+        let deadline = (Instant::now() + job.time).min(latest);
+        let Ok(permit) = timeout_at(deadline, shared.permits.acquire()).await else {
+            return Ok(None);
+        };
+        let permit = permit.map_err(|_| visit.gone())?;
+        // The sandbox may have ended during the wait; then another one is made before anything has begun.
+        if reached.client.is_closed() {
+            let Ok(again) = timeout_at(latest, visit.reach()).await else {
+                return Ok(None);
+            };
+            reached = again?;
+        }
+        Ok(Some(Ready {
+            reached,
+            deadline,
+            _permit: permit,
+        }))
+    };
+    tokio::select! {
+        biased;
+        () = stopped => Ok(None),
+        ready = work => ready,
+    }
+}
+
+fn queue(queue: &Semaphore) -> Option<SemaphorePermit<'_>> {
+    queue.try_acquire().ok()
+}
+
+fn place_count(shared: &Shared) -> u64 {
+    shared.service().max_running_commands
+}
+
+/// Starts the program and follows it to its end. The guest keeps the deadline; where it does not, its sandbox ends.
+pub(super) async fn follow(
+    visit: &Visit,
+    ready: &mut Ready<'_>,
+    job: &Job,
+    sink: &mut dyn Sink,
+) -> Result<Ending, UseError> {
+    match speak(ready, job, sink).await {
+        Ok(Ending::Overdue) => {
+            let silence = LinkError::Silent(RUN_END_GRACE_MILLIS);
+            let _ = visit.broken(&ready.reached, &silence);
+            Ok(Ending::Overdue)
+        }
+        Ok(ending) => Ok(ending),
+        Err(error) => Err(visit.broken(&ready.reached, &error)),
+    }
+}
+
+async fn speak(ready: &Ready<'_>, job: &Job, sink: &mut dyn Sink) -> Result<Ending, LinkError> {
+    let left = ready.deadline.saturating_duration_since(Instant::now());
+    let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+    let run = Run {
+        argv: job.argv.iter().map(|a| a.clone().into_bytes()).collect(),
+        env: job
+            .env
+            .iter()
+            .map(|(name, value)| (name.clone().into_bytes(), value.clone().into_bytes()))
+            .collect(),
+        cwd: None,
+        stdin: false,
+        timeout_millis: Some(millis),
+        output: job.output,
+    };
+    let grace = Duration::from_millis(RUN_END_GRACE_MILLIS);
+    let mut end = ready.deadline + grace;
+    let Ok(started) = timeout_at(end, ready.reached.client.run(run)).await else {
+        return Ok(Ending::Overdue);
+    };
+    let (mut input, mut events) = started?;
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            // Output without end keeps neither a stop nor the deadline waiting.
+            biased;
+            () = job.switch.stop.cancelled(), if !stopping => {
+                stopping = true;
+                // Over already, or stuck: the events and the end tell.
+                let _ = timeout(Duration::from_millis(WORD_MILLIS_MAX), input.stop()).await;
+                let stopped = Instant::now() + Duration::from_millis(STOP_GRACE_MILLIS) + grace;
+                end = end.min(stopped);
+            }
+            () = sleep_until(end) => return Ok(Ending::Overdue),
+            event = events.next() => match event? {
+                Some(Output::Started) => {}
+                Some(Output::Stdout(bytes)) => {
+                    if !sink.take(&bytes, false) {
+                        return Ok(Ending::Flooded);
+                    }
+                }
+                Some(Output::Stderr(bytes)) => {
+                    if !sink.take(&bytes, true) {
+                        return Ok(Ending::Flooded);
+                    }
+                }
+                Some(Output::NotStarted(why)) => return Ok(Ending::NotStarted(why)),
+                Some(Output::Exited(exit)) => return Ok(Ending::Exited(exit)),
+                None => return Err(LinkError::Protocol("a run without an end".to_owned())),
+            },
+        }
+    }
+}
