@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 
 /// How long the kernel may take to let go of the last task of a cgroup.
 const CGROUP_WAIT: Duration = Duration::from_secs(10);
+/// How often a directory is emptied that others still fill.
+const ATTEMPTS: u32 = 20;
+/// Entries of a directory that are held in memory at once.
+const LOOK_MAX: usize = 1_024;
 /// The first pause between two attempts; it doubles.
 const CGROUP_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause between two attempts.
@@ -100,7 +104,8 @@ fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-/// Removes a directory with everything in it; one that is not there is fine.
+/// Removes a directory with everything in it; one that is not there is fine, and so is somebody else who removes it at
+/// the same time.
 ///
 /// A directory in it is first moved up beside the others, so that nesting costs neither stack nor descriptors.
 ///
@@ -112,47 +117,57 @@ pub fn remove_tree(directory: &Path) -> Result<(), Errno> {
         Err(Errno::NOENT) => return Ok(()),
         other => other?,
     };
-    empty_tree(&top)?;
-    rustix::fs::rmdir(directory)
+    for _ in 0..ATTEMPTS {
+        empty_tree(&top)?;
+        match rustix::fs::rmdir(directory) {
+            // Somebody put something there in the meantime.
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+            Err(Errno::NOENT) => return Ok(()),
+            other => return other,
+        }
+    }
+    Err(Errno::NOTEMPTY)
 }
 
 /// Removes everything in a directory, but not itself.
-///
-/// # Errors
-///
-/// What the file system says to the first thing that cannot be removed.
-pub fn empty_tree(top: &OwnedFd) -> Result<(), Errno> {
+fn empty_tree(top: &OwnedFd) -> Result<(), Errno> {
     let mut moved = 0_u64;
     loop {
-        let mut found_directory = false;
-        for (name, kind) in children(top)? {
-            if kind != FileType::Directory {
-                unlink(top, &name)?;
-                continue;
-            }
-            if rustix::fs::unlinkat(top, &*name, AtFlags::REMOVEDIR).is_ok() {
-                continue;
-            }
-            found_directory = true;
-            let below = open_or_unlock(top, &name)?;
-            for (child, kind) in children(&below)? {
-                if kind == FileType::Directory
-                    && rustix::fs::unlinkat(&below, &*child, AtFlags::REMOVEDIR).is_err()
-                {
-                    moved += 1;
-                    rename_up(top, &below, &child, moved)?;
-                } else if kind != FileType::Directory {
-                    unlink(&below, &child)?;
-                }
-            }
-            match rustix::fs::unlinkat(top, &*name, AtFlags::REMOVEDIR) {
-                Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        if !found_directory {
+        let found = children(top)?;
+        if found.is_empty() {
             return Ok(());
         }
+        for (name, kind) in found {
+            if kind == FileType::Directory {
+                remove_directory(top, &name, &mut moved)?;
+            } else {
+                unlink(top, &name)?;
+            }
+        }
+    }
+}
+
+/// Removes a directory whose own directories are moved up if they are not empty; if it has too many entries for one
+/// look, it stays for the next.
+fn remove_directory(top: &OwnedFd, name: &[u8], moved: &mut u64) -> Result<(), Errno> {
+    if rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR).is_ok() {
+        return Ok(());
+    }
+    let below = match open_or_unlock(top, name) {
+        Err(Errno::NOENT) => return Ok(()),
+        other => other?,
+    };
+    for (child, kind) in children(&below)? {
+        if kind != FileType::Directory {
+            unlink(&below, &child)?;
+        } else if rustix::fs::unlinkat(&below, &*child, AtFlags::REMOVEDIR).is_err() {
+            *moved += 1;
+            rename_up(top, &below, &child, *moved)?;
+        }
+    }
+    match rustix::fs::unlinkat(top, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -170,6 +185,7 @@ fn rename_up(top: &OwnedFd, from: &OwnedFd, name: &[u8], number: u64) -> Result<
             rustix::fs::RenameFlags::NOREPLACE,
         ) {
             // Somebody chose our name; there are others.
+            Err(Errno::NOENT) => return Ok(()),
             Err(Errno::EXIST) => number = number.wrapping_mul(31).wrapping_add(1_000_003),
             other => return other,
         }
@@ -207,7 +223,7 @@ fn open_or_unlock(at: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Names and kinds of what is in a directory.
+/// Names and kinds of what is in a directory, [`LOOK_MAX`] at a time.
 fn children(directory: &OwnedFd) -> Result<Vec<(Vec<u8>, FileType)>, Errno> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -216,14 +232,76 @@ fn children(directory: &OwnedFd) -> Result<Vec<(Vec<u8>, FileType)>, Errno> {
         if name == b"." || name == b".." {
             continue;
         }
+        if found.len() == LOOK_MAX {
+            break;
+        }
         let kind = match entry.file_type() {
             FileType::Unknown => {
-                let status = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                FileType::from_raw_mode(status.st_mode)
+                match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Err(Errno::NOENT) => continue,
+                    status => FileType::from_raw_mode(status?.st_mode),
+                }
             }
             kind => kind,
         };
         found.push((name.to_vec(), kind));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::PathBuf;
+
+    /// A directory of this test's own.
+    fn place(name: &str) -> PathBuf {
+        let place = std::env::temp_dir().join(format!("remains-{name}-{}", std::process::id()));
+        fs::create_dir_all(&place).unwrap();
+        place
+    }
+
+    #[test]
+    fn a_tree_goes_and_what_its_links_point_to_stays() {
+        let place = place("links");
+        let tree = place.join("tree");
+        fs::create_dir_all(tree.join("a/b")).unwrap();
+        fs::create_dir_all(tree.join(".removed-1/x")).unwrap();
+        fs::write(place.join("outside"), "stays").unwrap();
+        symlink(place.join("outside"), tree.join("a/link")).unwrap();
+        symlink(&place, tree.join("a/b/up")).unwrap();
+        let closed = tree.join("a/closed");
+        fs::create_dir_all(closed.join("inner/deeper")).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+        assert_eq!(remove_tree(&tree), Ok(()));
+        assert!(!tree.exists());
+        assert_eq!(fs::read(place.join("outside")).unwrap(), b"stays");
+        assert_eq!(remove_tree(&tree), Ok(()));
+        assert_eq!(remove_tree(&place), Ok(()));
+    }
+
+    #[test]
+    fn depth_costs_neither_stack_nor_descriptors() {
+        let place = place("deep");
+        let mut at = open_directory(rustix::fs::CWD, &place).unwrap();
+        for _ in 0..1_200 {
+            rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
+            at = open_directory(&at, "d").unwrap();
+        }
+        assert_eq!(remove_tree(&place), Ok(()));
+        assert!(!place.exists());
+    }
+
+    #[test]
+    fn more_entries_than_one_look_go_too() {
+        let place = place("many");
+        fs::create_dir(place.join("inner")).unwrap();
+        for number in 0..LOOK_MAX + 10 {
+            fs::write(place.join("inner").join(number.to_string()), "").unwrap();
+        }
+        assert_eq!(remove_tree(&place), Ok(()));
+        assert!(!place.exists());
+    }
 }

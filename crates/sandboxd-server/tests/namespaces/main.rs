@@ -3,6 +3,12 @@
 //! Most of it needs root and says so; as root nothing is skipped. What an ordinary user gets is tried by running the same
 //! test again as one.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test ends where something is not as it should be, and says what it cannot try here"
+)]
+
 mod files;
 mod images;
 mod leftovers;

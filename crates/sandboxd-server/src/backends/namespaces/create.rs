@@ -86,40 +86,57 @@ struct Half {
 
 impl Drop for Half {
     fn drop(&mut self) {
-        if self.done {
-            return;
+        if !self.done {
+            // Its own task, since a drop cannot wait. Each of its waits has a deadline, and the backend's end waits for it.
+            let undo = self.undo();
+            lock(&self.inner.errands).spawn(undo);
         }
-        let sandbox = Sandbox {
-            pidfd: match self.child.take() {
-                Some(pidfd) => pidfd,
-                None => {
-                    ending::give_back(&self.inner, self.range, &self.cpus);
-                    if self.cgroups {
-                        let _ = self.inner.cgroups.remove(self.id.as_str());
-                    }
-                    self.drop_layer();
-                    return;
-                }
-            },
-            range: self.range,
-            cpus: std::mem::take(&mut self.cpus),
-            layer: HasLayer::No,
-        };
-        let (inner, id) = (Arc::clone(&self.inner), self.id.clone());
-        self.drop_layer();
-        // Its own task, since a drop cannot wait; it ends by itself within the end's deadline.
-        tokio::spawn(async move {
-            let _ = ending::end(&inner, &id, &sandbox).await;
-        });
     }
 }
 
 impl Half {
-    fn drop_layer(&self) {
-        if self.layer != HasLayer::No && !self.layer_is_old {
-            let _ = self.inner.layers.remove(&self.id);
+    /// Gives everything back.
+    fn undo(&mut self) -> impl Future<Output = ()> + Send + 'static {
+        self.done = true;
+        let (inner, id) = (Arc::clone(&self.inner), self.id.clone());
+        let (child, cpus) = (self.child.take(), std::mem::take(&mut self.cpus));
+        let cgroups = self.cgroups;
+        let layer = self.layer != HasLayer::No && !self.layer_is_old;
+        // A kept layer keeps its ids.
+        let range = self.range.take().filter(|_| !self.layer_is_old);
+        async move {
+            if let Some(pidfd) = child
+                && let Err(error) = ending::kill_and_reap(&pidfd).await
+            {
+                tracing::warn!(%id, error, "a process of a sandbox that did not come to be");
+            }
+            let theirs = Arc::clone(&inner);
+            let removed =
+                tokio::task::spawn_blocking(move || remove(&theirs, &id, cgroups, layer)).await;
+            match removed {
+                // Only when nothing of it is left may somebody else have its ids.
+                Ok(Ok(())) => ending::give_back(&inner, range, &cpus),
+                Ok(Err(error)) => tracing::warn!(error, "a sandbox that did not come to be"),
+                Err(error) => tracing::warn!(%error, "a sandbox that did not come to be"),
+            }
         }
     }
+}
+
+fn remove(inner: &Inner, id: &SandboxId, cgroups: bool, layer: bool) -> Result<(), String> {
+    if cgroups {
+        // A child may have been born just when its creator stopped waiting.
+        inner.cgroups.kill(id.as_str());
+        inner
+            .cgroups
+            .remove(id.as_str())
+            .map_err(|error| error.to_string())?;
+    }
+    if layer {
+        inner.layers.remove(id).map_err(|error| error.to_string())?;
+        inner.layers.empty_trash();
+    }
+    Ok(())
 }
 
 /// What was prepared off the async threads.
@@ -144,15 +161,16 @@ async fn make(
     let mut mapped = true;
     loop {
         let (theirs, at, with) = (Arc::clone(inner), id.clone(), spec.clone());
-        let prepared =
+        let mut prepared =
             tokio::task::spawn_blocking(move || prepare(&theirs, &at, &with, start, mapped))
                 .await
                 .map_err(|error| step("preparing", error))??;
-        match launch(inner, spec, prepared).await {
+        match launch(inner, spec, &mut prepared).await {
             Err(Launched::NoMapping(device)) if mapped => {
                 // Found out now, remembered for all that follow.
                 lock(&inner.unmapped).insert(device);
                 mapped = false;
+                prepared.half.undo().await;
             }
             Err(Launched::NoMapping(_)) => {
                 return Err(step(
@@ -329,9 +347,9 @@ impl<E: Into<CreateError>> From<E> for Launched {
 async fn launch(
     inner: &Arc<Inner>,
     spec: &SandboxSpec,
-    mut prepared: Prepared,
+    prepared: &mut Prepared,
 ) -> Result<Running, Launched> {
-    let plan = plan_of(inner, spec, &mut prepared)?;
+    let plan = plan_of(inner, spec, prepared)?;
     let (ours, theirs) =
         std::os::unix::net::UnixStream::pair().map_err(|error| step("making the link", error))?;
     ours.set_nonblocking(true)
@@ -387,11 +405,7 @@ fn words(failure: &Failure) -> String {
     }
 }
 
-fn plan_of(
-    inner: &Inner,
-    spec: &SandboxSpec,
-    prepared: &mut Prepared,
-) -> Result<Plan, CreateError> {
+fn plan_of(inner: &Inner, spec: &SandboxSpec, prepared: &Prepared) -> Result<Plan, CreateError> {
     let users = match prepared.half.range {
         Some(first) => Users::Range {
             first,
@@ -447,7 +461,7 @@ async fn await_exec(report: OwnedFd) -> Result<(), Option<Failure>> {
 fn finish(
     inner: &Arc<Inner>,
     spec: &SandboxSpec,
-    mut prepared: Prepared,
+    prepared: &mut Prepared,
     link: UnixStream,
 ) -> Running {
     let enforced = enforced(inner, spec, prepared.owner_enforced.take());

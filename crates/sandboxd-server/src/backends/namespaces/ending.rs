@@ -4,7 +4,7 @@
 use super::{END_WAIT, HasLayer, Inner, Sandbox, lock, sys};
 use crate::backends::{DestroyError, KeepLayer, StopError};
 use crate::id::SandboxId;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 use std::sync::Arc;
@@ -68,41 +68,38 @@ pub(super) async fn destroy(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), De
     Ok(())
 }
 
-/// Deletes what was thrown away, where nobody waits for it.
+/// Deletes what was thrown away, where nobody waits for it but the end.
 fn take_out_trash(inner: &Arc<Inner>) {
     let theirs = Arc::clone(inner);
-    // Ends by itself when the trash is empty; what it does not get to is swept with the instance.
-    drop(tokio::task::spawn_blocking(move || {
-        theirs.layers.empty_trash();
-    }));
+    let mut errands = lock(&inner.errands);
+    while errands.try_join_next().is_some() {}
+    errands.spawn_blocking(move || theirs.layers.empty_trash());
 }
 
 /// Kills, reaps, and removes the cgroups.
-pub(super) async fn end(
-    inner: &Arc<Inner>,
-    id: &SandboxId,
-    sandbox: &Sandbox,
-) -> Result<(), String> {
-    match rustix::process::pidfd_send_signal(&sandbox.pidfd, Signal::KILL) {
-        Ok(()) | Err(Errno::SRCH) => {}
-        Err(errno) => return Err(format!("killing its first process: {errno}")),
-    }
-    inner.cgroups.kill(id.as_str());
-    reap(sandbox).await?;
+async fn end(inner: &Arc<Inner>, id: &SandboxId, sandbox: &Sandbox) -> Result<(), String> {
+    kill_and_reap(&sandbox.pidfd).await?;
     let (theirs, at) = (Arc::clone(inner), id.clone());
-    tokio::task::spawn_blocking(move || theirs.cgroups.remove(at.as_str()))
+    let removed = tokio::task::spawn_blocking(move || {
+        // Nothing can be left of a PID namespace whose first process has gone; the kernel is asked all the same.
+        theirs.cgroups.kill(at.as_str());
+        theirs.cgroups.remove(at.as_str())
+    });
+    removed
         .await
         .map_err(|error| error.to_string())?
         .map_err(|error| format!("removing its cgroup: {error}"))
 }
 
-async fn reap(sandbox: &Sandbox) -> Result<(), String> {
-    let pidfd = sandbox
-        .pidfd
-        .try_clone()
-        .map_err(|error| error.to_string())?;
-    let pidfd = sys::watch(pidfd, Interest::READABLE).map_err(|error| error.to_string())?;
-    let ended = tokio::time::timeout(END_WAIT, pidfd.readable()).await;
+/// Kills the first process of a sandbox, with which the kernel ends all others, and waits until it is gone.
+pub(super) async fn kill_and_reap(pidfd: &OwnedFd) -> Result<(), String> {
+    match rustix::process::pidfd_send_signal(pidfd, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(errno) => return Err(format!("killing its first process: {errno}")),
+    }
+    let watched = pidfd.try_clone().map_err(|error| error.to_string())?;
+    let watched = sys::watch(watched, Interest::READABLE).map_err(|error| error.to_string())?;
+    let ended = tokio::time::timeout(END_WAIT, watched.readable()).await;
     ended
         .map_err(|_| {
             format!(
@@ -113,7 +110,7 @@ async fn reap(sandbox: &Sandbox) -> Result<(), String> {
         .map_err(|error| error.to_string())?
         .retain_ready();
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-    match rustix::process::waitid(WaitId::PidFd(sandbox.pidfd.as_fd()), options) {
+    match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), options) {
         // Somebody else asked first.
         Ok(_) | Err(Errno::CHILD) => Ok(()),
         Err(errno) => Err(format!("reaping its first process: {errno}")),
@@ -146,6 +143,8 @@ pub(super) async fn shutdown(inner: &Arc<Inner>) {
         }
     });
     futures::future::join_all(stops).await;
+    let mut errands = std::mem::take(&mut *lock(&inner.errands));
+    while errands.join_next().await.is_some() {}
     inner.launcher.end().await;
     lock(&inner.ranges).let_go();
 }

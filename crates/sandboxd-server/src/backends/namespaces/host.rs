@@ -99,10 +99,11 @@ impl HostFiles {
         };
         if metadata.is_symlink() {
             self.link(&full, path);
-        } else if metadata.is_file() && metadata.len() <= COPIED_BYTES_MAX {
-            if let Ok(content) = std::fs::read(&full) {
-                self.entries.push(file(path, content));
-            }
+        } else if metadata.is_file()
+            && metadata.len() <= COPIED_BYTES_MAX
+            && let Ok(content) = std::fs::read(&full)
+        {
+            self.entries.push(file(path, content));
         }
     }
 

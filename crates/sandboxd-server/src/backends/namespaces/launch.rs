@@ -4,7 +4,7 @@
 //! answered with that, and the next question starts another launcher: it holds nothing that a running sandbox needs.
 
 use super::program_file::ProgramFile;
-use super::sys;
+use super::{ending, sys};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -209,6 +209,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Reads answers until the launcher ends; then nobody is left waiting.
 async fn read(socket: Arc<AsyncFd<OwnedFd>>, waiting: Waiting) {
+    let mut abandoned = tokio::task::JoinSet::new();
     loop {
         let received = socket
             .async_io(Interest::READABLE, |socket| Ok(receive(socket.as_fd())?))
@@ -227,10 +228,25 @@ async fn read(socket: Arc<AsyncFd<OwnedFd>>, waiting: Waiting) {
             ),
         };
         let sender = lock(&waiting).as_mut().and_then(|all| all.remove(&number));
-        if let Some(sender) = sender {
-            // Whoever asked may have given up; then the pidfd is closed, and the sandbox ends with its link.
-            let _ = sender.send(answer);
+        let undelivered = match sender {
+            Some(sender) => sender.send(answer).err(),
+            None => Some(answer),
+        };
+        // Whoever asked has given up: the child is nobody's but ours.
+        if let Some(
+            Ok(pidfd)
+            | Err(LaunchError::Failed {
+                child: Some(pidfd), ..
+            }),
+        ) = undelivered
+        {
+            abandoned.spawn(async move {
+                if let Err(error) = ending::kill_and_reap(&pidfd).await {
+                    tracing::warn!(error, "a process that nobody waited for");
+                }
+            });
         }
+        while abandoned.try_join_next().is_some() {}
     }
     lock(&waiting).take();
 }

@@ -203,7 +203,7 @@ mod tests {
         layers.keep(&id).unwrap();
         layers.boot = "a third".to_owned();
         assert!(note(&layers).whole);
-        assert_eq!(layers.kept(), [id.clone()]);
+        assert_eq!(layers.kept(), std::slice::from_ref(&id));
         layers.remove(&id).unwrap();
         assert!(layers.open(&id).unwrap().is_none());
         layers.empty_trash();

@@ -45,6 +45,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use users::Ranges;
 
 /// Why the backend does not start.
@@ -93,6 +94,8 @@ struct Inner {
     placement: Mutex<Placement>,
     /// What runs; likewise, never over a wait.
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
+    /// What is deleted and undone while nobody waits for it; the end waits.
+    errands: Mutex<JoinSet<()>>,
     /// Devices whose file systems have turned out to have no idmapped mounts.
     unmapped: Mutex<BTreeSet<u64>>,
     /// Whose directories these are; its lock is held by the launcher too.
@@ -188,6 +191,7 @@ impl Inner {
             ranges: Mutex::new(ranges),
             placement: Mutex::new(Placement::of_this_process()),
             sandboxes: Mutex::new(HashMap::new()),
+            errands: Mutex::new(JoinSet::new()),
             unmapped: Mutex::new(BTreeSet::new()),
             _instance: instance,
             state_dir,
@@ -239,22 +243,25 @@ fn program_files(
     programs: Programs,
     instance: &Instance,
 ) -> Result<(ProgramFile, ProgramFile), StartError> {
-    let both = |make: &dyn Fn(&str, &[u8]) -> Result<ProgramFile, rustix::io::Errno>| {
-        let guest = make("sandboxd-guest", programs.guest)?;
-        let jail = make("sandboxd-jail", programs.jail)?;
-        Ok::<_, rustix::io::Errno>((guest, jail))
-    };
     let words = |error: &dyn std::fmt::Display| StartError::Programs(error.to_string());
-    let sealed = both(&|name, content| ProgramFile::sealed(name, content));
-    match sealed {
-        Ok((guest, jail)) if probe::can_execute(&jail) => Ok((guest, jail)),
-        _ => {
-            let directory = instance.directory.join("programs");
-            instance::private(&directory).map_err(|error| words(&error))?;
-            both(&|name, content| ProgramFile::plain(&directory, name, content))
-                .map_err(|error| words(&error))
-        }
+    let names = [
+        ("sandboxd-guest", programs.guest),
+        ("sandboxd-jail", programs.jail),
+    ];
+    let sealed = names.map(|(name, content)| ProgramFile::sealed(name, content));
+    if let [Ok(guest), Ok(jail)] = sealed
+        && probe::can_execute(&jail)
+    {
+        return Ok((guest, jail));
     }
+    let directory = instance.directory.join("programs");
+    instance::private(&directory).map_err(|error| words(&error))?;
+    let plain = names.map(|(name, content)| ProgramFile::plain(&directory, name, content));
+    let [guest, jail] = plain;
+    Ok((
+        guest.map_err(|error| words(&error))?,
+        jail.map_err(|error| words(&error))?,
+    ))
 }
 
 #[async_trait]

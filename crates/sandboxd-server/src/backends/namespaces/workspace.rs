@@ -170,7 +170,7 @@ fn give<P: rustix::path::Arg>(
 fn moved(id: u32, first: u32) -> u32 {
     if (first..first + COUNT).contains(&id) {
         id
-    } else if id >= STORAGE_FIRST || id < COUNT {
+    } else if !(COUNT..STORAGE_FIRST).contains(&id) {
         first + (id % COUNT)
     } else {
         first + COUNT - 2
