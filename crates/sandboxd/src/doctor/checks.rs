@@ -176,49 +176,60 @@ fn ceilings(trial: &Trial) -> Vec<Check> {
         .ceilings
         .iter()
         .map(|(ceiling, enforcement)| {
-            let (name, costs) = about(*ceiling);
+            let (name, costs, get) = about(*ceiling);
             match enforcement {
                 Enforcement::Enforced(by) => Check::yes(name, by.clone()),
-                Enforcement::Unenforced(why) => Check::missing(
-                    name,
-                    State::No,
-                    why.clone(),
-                    costs,
-                    "see the lines about cgroups and namespaces; accept it with --allow-unenforced",
-                ),
+                Enforcement::Unenforced(why) => {
+                    Check::missing(name, State::No, why.clone(), costs, get)
+                }
             }
         })
         .collect()
 }
 
-/// A ceiling's name here, and what it costs to go without.
-const fn about(ceiling: Ceiling) -> (&'static str, &'static str) {
+/// A ceiling's name here, what it costs to go without, and how to get it.
+const fn about(ceiling: Ceiling) -> (&'static str, &'static str, &'static str) {
+    const BY_CGROUPS: &str = "usable cgroups: see the line about them";
     match ceiling {
         Ceiling::Memory => (
             "ceiling: memory",
             "a program can use all memory of this host",
+            BY_CGROUPS,
         ),
-        Ceiling::Cpus => ("ceiling: cpus", "a program can keep every CPU busy"),
+        Ceiling::Cpus => (
+            "ceiling: cpus",
+            "a program can keep every CPU busy",
+            BY_CGROUPS,
+        ),
         Ceiling::CpuShares => (
             "ceiling: cpu_shares",
             "busy programs share the CPUs evenly, whatever their weight",
+            BY_CGROUPS,
         ),
         Ceiling::Pids => (
             "ceiling: pids",
             "a program can start as many processes as this user may",
+            BY_CGROUPS,
         ),
         Ceiling::Disk => (
             "ceiling: disk",
-            "a program can fill the file system that it writes to",
+            "a program can fill the file system that its workspace or layer lies on",
+            "keep workspaces and the state directory on a file system of their own",
         ),
-        Ceiling::Network => ("ceiling: network", "a program reaches the network"),
+        Ceiling::Network => (
+            "ceiling: network",
+            "a program reaches the network",
+            "network namespaces: see the line about other namespaces",
+        ),
         Ceiling::UidRange => (
             "ceiling: uid_range",
             "all sandboxes are the same user to this host",
+            "run sandboxd as root",
         ),
         Ceiling::WorkspaceOwner => (
             "ceiling: workspace_owner",
             "stored files belong to the user who runs sandboxd",
+            "run sandboxd as root, with idmapped mounts where the files are",
         ),
     }
 }
@@ -238,14 +249,14 @@ fn overlay(root: bool) -> Check {
             NAME,
             State::Partly,
             format!("as root; inside user namespaces: {why}"),
-            "ordinary users get a read-only root file system",
-            "Linux 5.11 or newer",
+            "ordinary users can use the host's own files as an image, and no other image",
+            "Linux 5.11 or newer, and user namespaces",
         ),
         (Err(outside), Err(inside)) => Check::missing(
             NAME,
             State::No,
             if root { outside } else { inside },
-            "root file systems are read-only: nothing can be installed into a sandbox",
+            "the host's own files can be an image, and no other image can",
             "modprobe overlay; a kernel with CONFIG_OVERLAY_FS, 5.11 or newer for ordinary users",
         ),
         (Err(why), Ok(())) => Check::missing(
@@ -282,7 +293,7 @@ fn mapped_owners(root: bool, dir: &Path) -> Check {
             State::No,
             format!("{why}, {place}"),
             COSTS,
-            "a state directory on ext4, xfs, btrfs or tmpfs, and Linux 5.12 or newer",
+            "real root, a state directory on ext4, xfs, btrfs or tmpfs, and Linux 5.12 or newer",
         ),
     }
 }
