@@ -182,15 +182,17 @@ async fn grown(
 
 /// A path as it is shown: relative to the workspace's root, without needless parts.
 fn below_root(path: &str, work_dir: &str) -> String {
-    let inside = match path.strip_prefix(work_dir) {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => rest,
-        _ => path,
+    fn plain(path: &str) -> Vec<&str> {
+        let parts = path.split('/');
+        parts.filter(|part| !matches!(*part, "" | ".")).collect()
+    }
+    let parts = plain(path);
+    // Two slashes at the start are a place of their own in POSIX paths, and not where the work directory is.
+    let below = match path.starts_with('/') && !path.starts_with("//") {
+        true => parts.strip_prefix(plain(work_dir).as_slice()),
+        false => None,
     };
-    let parts: Vec<&str> = inside
-        .split('/')
-        .filter(|part| !part.is_empty() && *part != ".")
-        .collect();
-    parts.join("/")
+    below.unwrap_or(&parts).join("/")
 }
 
 /// An entry under its directory's path. A name that is no text is shown with replacements.
@@ -262,6 +264,8 @@ mod tests {
             ("./sub/", "sub"),
             ("/workspacex", "workspacex"),
             ("/etc/passwd", "etc/passwd"),
+            ("/workspace//sub/./b", "sub/b"),
+            ("//workspace/sub", "workspace/sub"),
         ];
         for (path, shown) in table {
             assert_eq!(below_root(path, "/workspace"), shown, "{path}");

@@ -30,10 +30,18 @@ impl Decode for Run {
         let id = fields.required("run_id", rules::id(RunId::parse));
         Some(Self {
             argv: argv?,
-            env: env?.into_iter().collect(),
+            env: env?.into_iter().map(variable).collect(),
             timeout_seconds: timeout_seconds?,
             id: id?,
         })
+    }
+}
+
+/// A program gets `name=value` as one text, so the first `=` in it ends the name.
+fn variable((name, value): (String, String)) -> (String, String) {
+    match name.split_once('=') {
+        Some((first, rest)) if !first.is_empty() => (first.to_owned(), format!("{rest}={value}")),
+        _ => (name, value),
     }
 }
 
@@ -101,4 +109,24 @@ fn response(done: RunDone) -> api::RunResponse {
 pub(super) fn text_of(output: Vec<u8>) -> String {
     String::from_utf8(output)
         .unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::variable;
+
+    #[test]
+    fn the_first_equals_sign_ends_a_variables_name() {
+        let table = [
+            (("A", "1=2"), ("A", "1=2")),
+            (("A=B", "x"), ("A", "B=x")),
+            (("A=", ""), ("A", "=")),
+            (("=A", "x"), ("=A", "x")),
+            (("", "x"), ("", "x")),
+        ];
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        for (sent, given) in table {
+            assert_eq!(variable(owned(sent)), owned(given), "{sent:?}");
+        }
+    }
 }

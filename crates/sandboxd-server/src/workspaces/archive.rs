@@ -96,8 +96,8 @@ fn inner_path(path: &str, work_dir: &str) -> Result<String, ArchiveError> {
     if path.contains('\0') || parts.iter().any(|part| part == "..") {
         return Err(ArchiveError::Outside(path.to_owned()));
     }
-    let below = path
-        .starts_with('/')
+    // Two slashes at the start are a place of their own in POSIX paths, and not where the work directory is.
+    let below = (path.starts_with('/') && !path.starts_with("//"))
         .then(|| parts.strip_prefix(plain(work_dir).as_slice()))
         .flatten();
     Ok(below.unwrap_or(&parts).join("/"))
@@ -146,6 +146,7 @@ mod tests {
         assert_eq!(inner("/workspace/a").unwrap(), "a");
         assert_eq!(inner("/etc/passwd").unwrap(), "etc/passwd");
         assert_eq!(inner("workspace/a").unwrap(), "workspace/a");
+        assert_eq!(inner("//workspace/a").unwrap(), "workspace/a");
         for out in ["..", "a/../b", "/workspace/..", "a\0b"] {
             let refused = inner(out).unwrap_err();
             assert!(refused.to_string().contains("outside the workspace"));
