@@ -7,7 +7,9 @@ import re
 import urllib.parse
 
 SECONDS = 90
-LONGEST_BODY = 3000
+# Longer bodies were cut when they were recorded; ours are kept as far as they may be compared.
+LONGEST_RECORDED = 3000
+LONGEST_KEPT = 200_000
 
 BLOTS = [
     (re.compile(r'"token":"[^"]+"'), '"token":"<token>"'),
@@ -89,8 +91,8 @@ class Probe:
                 "type": response.getheader("content-type"),
                 "allow": response.getheader("allow"),
                 "location": blotted(response.getheader("location") or "") or None,
-                "length": len(content) if len(content) > LONGEST_BODY else None,
-                "body": text[:LONGEST_BODY],
+                "length": len(content) if len(content) > LONGEST_RECORDED else None,
+                "body": text[:LONGEST_KEPT],
             },
         )
         return status, content

@@ -33,7 +33,8 @@ async def test_it_opens_runs_writes_reads_and_comes_back():
     await files.write_bytes("deep/er/blob.bin", every_byte)
     assert await files.read_bytes("/workspace/deep/er/blob.bin") == every_byte
     entries = await files.list_dir("deep/er")
-    assert [(entry.name, entry.is_dir, entry.size) for entry in entries] == [("blob.bin", False, 256)]
+    assert [(entry.name, entry.is_dir) for entry in entries] == [("blob.bin", False)]
+    assert entries[0].size in (256, None)  # releases that list through the shell know none
     assert await files.exists("deep") and not await files.exists("absent")
     with pytest.raises(FileNotFoundError):
         await files.read_bytes("absent")
