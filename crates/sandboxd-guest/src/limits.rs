@@ -14,6 +14,8 @@ pub(crate) const TREE_END_MAX: Duration = Duration::from_secs(10);
 pub(crate) const TREE_PAUSE: Duration = Duration::from_millis(1);
 /// Looks at a tree that stopped growing, before processes in an uninterruptible wait count as stopped.
 pub(crate) const QUIET_LOOKS: u32 = 3;
+/// Looks at a tree that is dead, before a keeper that does not go is killed too.
+pub(crate) const DEAD_LOOKS: u32 = 200;
 /// Bytes read from a program's stream at once.
 pub(crate) const STREAM_READ_BYTES: usize = 32 * 1024;
 /// Least and most bytes read from a file at once.

@@ -2,7 +2,7 @@
 
 use crate::children::{Children, Progress};
 use crate::leaf::{Leaf, Leaves};
-use crate::limits::{QUIET_LOOKS, TREE_END_MAX, TREE_PAUSE};
+use crate::limits::{DEAD_LOOKS, QUIET_LOOKS, TREE_END_MAX, TREE_PAUSE};
 use crate::sys::{Birth, Born, NotBorn, Plan, give_birth};
 use crate::tree::{Look, Proc};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -54,6 +54,8 @@ pub(crate) struct Process {
     born: Arc<Born>,
     follow: watch::Receiver<Progress>,
     leaf: Option<Leaf>,
+    /// The guest itself killed the keeper of a dead tree, which somebody kept from reaping.
+    put_down: bool,
 }
 
 impl Process {
@@ -84,14 +86,23 @@ impl Process {
         let born = born.map_err(|error| error.map_or(StartError::Lost, StartError::NotBorn))?;
         let born = Arc::new(born);
         let follow = children.enter(born.clone(), leaf.is_none());
-        Ok(Self { born, follow, leaf })
+        Ok(Self {
+            born,
+            follow,
+            leaf,
+            put_down: false,
+        })
     }
 
     /// Waits for the program's own exit: its wait status.
     pub(crate) async fn exited(&mut self) -> Result<i32, Lost> {
         let over = |progress: &Progress| progress.status.is_some() || progress.reaped.is_some();
         match self.follow.wait_for(over).await {
-            Ok(progress) => progress.status.ok_or(Lost),
+            Ok(progress) => match progress.status {
+                Some(status) => Ok(status),
+                None if self.put_down => Ok(libc::SIGKILL),
+                None => Err(Lost),
+            },
             Err(_) => Err(Lost),
         }
     }
@@ -154,10 +165,11 @@ impl Process {
         let keeper = self.born.child;
         let mut seen = HashSet::new();
         let mut quiet = 0;
+        let mut dead = 0;
         loop {
             let progress = *self.follow.borrow();
             if progress.reaped.is_some() {
-                return if progress.keeper_lost() {
+                return if progress.keeper_lost() && !self.put_down {
                     Err(Lost)
                 } else {
                     Ok(())
@@ -166,11 +178,20 @@ impl Process {
             if Instant::now() > end {
                 return Err(Lost);
             }
-            if stopped(
-                proc.signal_below(keeper, Signal::STOP, &mut seen),
-                &mut quiet,
-            ) {
+            let look = proc.signal_below(keeper, Signal::STOP, &mut seen);
+            dead = if look.alive == 0 { dead + 1 } else { 0 };
+            if stopped(look, &mut quiet) {
                 proc.signal_below(keeper, Signal::KILL, &mut seen);
+                // Somebody may have stopped the keeper, which has to reap now, and may go on doing so.
+                self.put_down = self.put_down || dead > DEAD_LOOKS;
+                let signal = if self.put_down {
+                    Signal::KILL
+                } else {
+                    Signal::CONT
+                };
+                if let Some(keeper) = Pid::from_raw(keeper) {
+                    let _ = kill_process(keeper, signal);
+                }
             }
             let reaped = |progress: &Progress| progress.reaped.is_some();
             // Not gone within the pause: look again.

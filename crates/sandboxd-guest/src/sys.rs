@@ -93,6 +93,9 @@ const FAILED: u32 = 2;
 /// From the kernel's `linux/sched.h`; the C library's constant is too narrow.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 const STACK_BYTES: usize = 64 * 1024;
+/// How often, and how long each time, the guest waits for a keeper's answer: ten seconds in all.
+const BIRTH_LOOKS: u32 = 200;
+const BIRTH_LOOK_NANOS: i64 = 50_000_000;
 /// What runs add to the kernel's liking for killing them, so that the guest outlives a program that takes all memory.
 const OOM_SCORE_ADJ: &[u8] = b"500";
 const SHELL: &[u8] = b"/bin/sh\0";
@@ -241,12 +244,15 @@ pub(crate) fn give_birth(plan: &Plan, birth: Birth<'_>) -> Result<Born, Option<N
         stage: STAGES[(job.stage.load(Ordering::Relaxed) as usize) % STAGES.len()],
         errno: job.errno.load(Ordering::Relaxed),
     };
-    // It has ended or is about to: reaped here, before its stack goes.
+    // It has ended or is about to: reaped here, before its stack goes. Nothing can keep it from that.
     let mut status = 0;
-    // SAFETY: waits for a child of ours, writes one integer.
-    while unsafe { libc::waitpid(child, &raw mut status, 0) } < 0
-        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
-    {}
+    // SAFETY: kills and waits for a child of ours, writes one integer.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        while libc::waitpid(child, &raw mut status, 0) < 0
+            && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+        {}
+    }
     Err(Some(error))
 }
 
@@ -285,13 +291,14 @@ impl Job {
         }
     }
 
-    /// Waits until the keeper has an answer; false when the keeper is gone without one.
+    /// Waits until the keeper has an answer; false when it is gone without one, or has none within a bounded time.
+    /// Something inside may stop a keeper, which is then made to go on.
     fn wait_for_state(&self, keeper: i32) -> bool {
         let pause = libc::timespec {
             tv_sec: 0,
-            tv_nsec: 50_000_000,
+            tv_nsec: BIRTH_LOOK_NANOS,
         };
-        while self.state.load(Ordering::Acquire) == GOING_ON {
+        for _ in 0..BIRTH_LOOKS {
             // SAFETY: waits on a word that lives as long as `self`, with a timeout.
             unsafe {
                 libc::syscall(
@@ -302,22 +309,22 @@ impl Job {
                     &raw const pause,
                 );
             }
+            if self.state.load(Ordering::Acquire) != GOING_ON {
+                return true;
+            }
             let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-            // SAFETY: asks about a child of ours without reaping it; the answer's room is ours.
-            let gone = unsafe {
-                libc::waitid(
-                    libc::P_PID,
-                    keeper.unsigned_abs(),
-                    info.as_mut_ptr(),
-                    libc::WEXITED | libc::WNOHANG | libc::WNOWAIT,
-                ) == 0
-                    && info.assume_init().si_pid() == keeper
-            };
-            if gone && self.state.load(Ordering::Acquire) == GOING_ON {
-                return false;
+            // SAFETY: asks about a child of ours without reaping it, in room of ours; then signals that child.
+            unsafe {
+                let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+                let id = keeper.unsigned_abs();
+                let asked = libc::waitid(libc::P_PID, id, info.as_mut_ptr(), options);
+                if asked == 0 && info.assume_init().si_pid() == keeper {
+                    return self.state.load(Ordering::Acquire) != GOING_ON;
+                }
+                libc::kill(keeper, libc::SIGCONT);
             }
         }
-        true
+        false
     }
 
     fn fail(&self, stage: Stage, errno: i32) {

@@ -64,6 +64,30 @@ async fn killing_everything_in_sight_costs_the_sandbox_and_no_more() {
 }
 
 #[tokio::test]
+async fn stopping_everything_in_sight_hangs_nobody() {
+    let house = init_house().await;
+    // Itself and PID 1 excepted; the shell's own builtin, so that it starts nothing that it could stop.
+    let script = "echo up; while :; do for p in /proc/[0-9]*; do p=${p#/proc/}; \
+                  [ $p = $$ ] || [ $p = 1 ] || kill -STOP $p; done; done 2>/dev/null";
+    let (mut stopper, mut events) = house.client.run(sh(script)).await.expect("asked");
+    assert_eq!(events.next().await, Ok(Some(Output::Started)));
+    let up = timeout(SOON, events.next()).await.expect("no hang");
+    assert_eq!(up, Ok(Some(Output::Stdout("up\n".into()))));
+    for _ in 0..3 {
+        let mut asked = run(&["true"]);
+        asked.timeout_millis = Some(500);
+        let (_input, mut other) = house.client.run(asked).await.expect("asked");
+        // Started or not, in time or not, or with the sandbox gone: an answer comes.
+        while let Ok(Some(_)) = timeout(SOON, other.next()).await.expect("no hang") {}
+        if house.client.is_closed() {
+            return;
+        }
+    }
+    stopper.kill().await.ok();
+    while let Ok(Some(_)) = timeout(SOON, events.next()).await.expect("no hang") {}
+}
+
+#[tokio::test]
 async fn a_run_with_a_user_of_its_own_has_no_capability_and_its_files_are_its_own() {
     let Some(house) = user_house(4711).await else {
         return;
