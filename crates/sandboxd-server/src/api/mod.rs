@@ -5,7 +5,7 @@
 //! - [`exchange`]: one request and its answer, around whatever its route does.
 //! - [`request`], [`body`], [`decode`]: what a handler is given, in the order in which it is checked.
 //! - [`error`]: the one table of failures; [`answer`]: everything else that goes out.
-//! - one file per resource: [`index`], [`health`], [`sessions`], [`run`], [`files`], [`shell`] and [`search`] (the
+//! - one file per resource: [`index`], [`health`], [`sessions`], [`run`], [`files`], [`shell`], [`edit`] and [`search`] (the
 //!   older routes), [`archive`], [`policy`]; and [`text`], which files are text.
 //! - [`openapi`]: all of this in words.
 
@@ -13,6 +13,7 @@ mod answer;
 mod archive;
 mod body;
 mod decode;
+mod edit;
 mod error;
 mod exchange;
 mod files;
@@ -114,7 +115,7 @@ fn routes(service: &Service) -> Vec<(&'static str, MethodRouter<App>)> {
         ("/sessions/{session_id}/read", post(shell::read)),
         ("/sessions/{session_id}/read_bytes", post(shell::read_bytes)),
         ("/sessions/{session_id}/write", post(shell::write)),
-        ("/sessions/{session_id}/edit", post(shell::edit)),
+        ("/sessions/{session_id}/edit", post(edit::edit)),
         ("/sessions/{session_id}/exists", post(shell::exists)),
         ("/sessions/{session_id}/ls", post(shell::ls)),
         ("/sessions/{session_id}/glob", post(search::glob)),
