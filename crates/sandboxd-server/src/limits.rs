@@ -22,7 +22,7 @@ pub const RUN_END_GRACE_MILLIS: u64 = 5_000;
 /// How long one sandbox may take to start, in seconds.
 pub const CREATE_SECONDS_MAX: u64 = 60;
 /// How long an image may take to be made ready (found, unpacked), in seconds.
-pub const PREPARE_SECONDS_MAX: u64 = 480;
+pub const PREPARE_SECONDS_MAX: u64 = 300;
 /// How long a stored workspace may take to be made or removed, in seconds.
 pub const WORKSPACE_SECONDS_MAX: u64 = 60;
 /// How long a session's record may take to be written, in seconds.
@@ -31,7 +31,7 @@ pub const LEDGER_SECONDS_MAX: u64 = 10;
 pub const CONNECT_SECONDS_MAX: u64 = 15;
 /// How long a handler waits for an owner to open, wake or close a session, in seconds; the owner's own deadlines add up
 /// to less, and the client of era B waits this long.
-pub const WAKE_SECONDS_MAX: u64 = PREPARE_SECONDS_MAX + 120;
+pub const WAKE_SECONDS_MAX: u64 = 600;
 /// How long an answer to a run waits for a sleeping session beyond the run's own time, in seconds.
 pub const RUN_WAKE_GRACE_SECONDS: u64 = 4;
 /// How long one word to a run (stop, kill) may take to leave, in milliseconds.
@@ -89,5 +89,16 @@ pub const POLICY_FILE_BYTES_MAX: u64 = 1024 * 1024;
 pub const ENCODING_SAMPLE_BYTES: usize = 32 * 1024;
 
 const _: () = assert!(BODY_PAUSE_SECONDS_MAX < BODY_SECONDS_MAX);
+// Whoever waits for a sandbox waits longer than its owner takes: the one that makes room goes (its layer is not kept, it is
+// removed, its workspace marked, its record written), then image, workspace, sandbox, guest and record of the new one.
+const _: () = assert!(
+    2 * STOP_SECONDS_MAX
+        + 2 * WORKSPACE_SECONDS_MAX
+        + 2 * LEDGER_SECONDS_MAX
+        + PREPARE_SECONDS_MAX
+        + CREATE_SECONDS_MAX
+        + CONNECT_SECONDS_MAX
+        < WAKE_SECONDS_MAX
+);
 const _: () = assert!(STOP_GRACE_MILLIS < RUN_END_GRACE_MILLIS);
 const _: () = assert!(RUN_END_GRACE_MILLIS < ANSWER_GRACE_SECONDS * 1_000);

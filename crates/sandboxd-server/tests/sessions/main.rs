@@ -5,6 +5,7 @@
 )]
 
 mod bad_days;
+mod crowd;
 mod files;
 mod opening;
 mod runs;

@@ -48,6 +48,7 @@ struct Inside {
     sandboxes: HashMap<SandboxId, Sandbox>,
     layers: HashMap<SandboxId, Tree>,
     made: u64,
+    most: usize,
 }
 
 #[derive(Debug)]
@@ -76,6 +77,11 @@ impl InMemory {
     /// How many sandboxes were ever made.
     pub fn made_count(&self) -> u64 {
         self.inside().made
+    }
+
+    /// The most sandboxes that ever existed at one time.
+    pub fn most_at_once(&self) -> usize {
+        self.inside().most
     }
 
     /// Ends every sandbox as if it had died by itself: nothing is told but by the end of the link.
@@ -185,6 +191,7 @@ impl Backend for InMemory {
                 end,
             },
         );
+        inside.most = inside.most.max(inside.sandboxes.len());
         Ok(Running {
             link: Box::new(ours),
             enforced: pretended(spec),
