@@ -26,6 +26,8 @@ pub mod shell;
 pub const TOKEN_HEADER: &str = "X-Sandbox-Token";
 /// The header that carries the request's id, in both directions.
 pub const REQUEST_ID_HEADER: &str = "X-Request-Id";
+/// The header that carries a refusal's code: a stable word for programs, where the body's words are for people.
+pub const ERROR_CODE_HEADER: &str = "X-Error-Code";
 /// What a session id and a tenant look like.
 pub const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
 /// What a run's id looks like.

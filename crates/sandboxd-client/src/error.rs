@@ -64,6 +64,8 @@ pub struct Refusal {
     pub status: u16,
     /// The body, as it came; bytes that are no UTF-8 as U+FFFD.
     pub body: String,
+    /// The service's stable word for the reason, where it has one.
+    pub code: Option<String>,
     /// The request's id, by which the service's log can be searched.
     pub request_id: Option<String>,
 }
@@ -112,6 +114,7 @@ mod tests {
         Refusal {
             status: 404,
             body: body.to_owned(),
+            code: None,
             request_id: None,
         }
     }

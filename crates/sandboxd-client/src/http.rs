@@ -10,7 +10,7 @@ use hyper::{Method, Request};
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use sandboxd_api::{REQUEST_ID_HEADER, TOKEN_HEADER};
+use sandboxd_api::{ERROR_CODE_HEADER, REQUEST_ID_HEADER, TOKEN_HEADER};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -153,11 +153,15 @@ impl Http {
         if head.status.is_success() {
             return Ok(body);
         }
-        let id = head.headers.get(REQUEST_ID_HEADER);
+        let header = |name| {
+            let value = head.headers.get(name)?.to_str().ok()?;
+            Some(value.to_owned())
+        };
         Err(RequestError::Refused(Refusal {
             status: head.status.as_u16(),
             body: String::from_utf8_lossy(&body).into_owned(),
-            request_id: id.and_then(|id| id.to_str().ok()).map(str::to_owned),
+            code: header(ERROR_CODE_HEADER),
+            request_id: header(REQUEST_ID_HEADER),
         }))
     }
 

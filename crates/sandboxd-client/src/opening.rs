@@ -200,11 +200,17 @@ impl Plan {
         error: RequestError,
         started: Instant,
     ) -> Result<(), OpenError> {
-        let said = match error {
-            RequestError::Refused(refusal) => refusal.text(),
+        let refusal = match error {
+            RequestError::Refused(refusal) => refusal,
             other => return Err(other.into()),
         };
-        if said.contains("Close it before changing runtime") {
+        // Services that give no codes have these words.
+        let said = refusal.text();
+        let other_runtime = match refusal.code.as_deref() {
+            Some(code) => code == "other_runtime",
+            None => said.contains("Close it before changing runtime"),
+        };
+        if other_runtime {
             return Err(OpenError::OtherRuntime {
                 session_id: id.to_owned(),
                 said,

@@ -3,6 +3,7 @@
 
 mod archive;
 mod bad_input;
+mod document;
 mod files;
 mod order;
 mod policy;

@@ -270,6 +270,12 @@ impl Described {
         self.answers.clone()
     }
 
+    /// The words for why it refuses.
+    #[cfg(test)]
+    pub(super) fn codes(&self) -> Vec<&'static str> {
+        self.refusals.iter().map(|reason| reason.code).collect()
+    }
+
     /// Where it stands and what the document holds of it. What several routes refuse for is written once, in `shared`.
     pub(super) fn item(self, shared: &mut Responses) -> (&'static str, PathItem) {
         let mut by_status: BTreeMap<u16, Vec<Refusal>> = BTreeMap::new();
@@ -382,7 +388,7 @@ fn refused(why: &[Refusal]) -> Response {
         .schema(Some(Ref::from_schema_name("ErrorBody")))
         .examples_from_iter(examples);
     let mut response = response
-        .header("X-Error-Code", code)
+        .header(sandboxd_api::ERROR_CODE_HEADER, code)
         .content("application/json", content.build());
     if why.iter().any(|reason| reason.detail.is_plain()) {
         let schema = ObjectBuilder::new().schema_type(Type::String);

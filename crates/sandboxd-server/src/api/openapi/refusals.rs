@@ -58,12 +58,20 @@ const fn text(
 }
 
 /// Any route.
-pub(super) const ANY: &[Refusal] = &[Refusal {
-    status: 500,
-    code: "internal",
-    about: "A mistake of the service's own, as plain text. Its log says more under the request's id.",
-    detail: Example::Plain,
-}];
+pub(super) const ANY: &[Refusal] = &[
+    text(
+        431,
+        "head_too_large",
+        "The request's line and headers are larger than the service takes in.",
+        "The request's target and headers are larger than 32768 bytes",
+    ),
+    Refusal {
+        status: 500,
+        code: "internal",
+        about: "A mistake of the service's own, as plain text. Its log says more under the request's id.",
+        detail: Example::Plain,
+    },
+];
 
 const TOKEN: Refusal = text(
     401,

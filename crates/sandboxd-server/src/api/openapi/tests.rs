@@ -271,3 +271,43 @@ fn a_misfit_is_found() {
     }
     assert!(wrong(json!({})).is_some());
 }
+
+/// The words that `api/error.rs` puts into `X-Error-Code`, each behind its status.
+fn codes() -> BTreeSet<String> {
+    let table = include_str!("../error.rs");
+    let behind = table.split("StatusCode::").skip(1).filter_map(|rest| {
+        let (_, rest) = rest.split_once(',')?;
+        let (word, _) = rest.trim_start().strip_prefix('"')?.split_once('"')?;
+        Some(word.to_owned())
+    });
+    behind.collect()
+}
+
+#[test]
+fn every_refusal_is_described() {
+    let found = codes();
+    assert!(found.len() > 25, "{found:?}");
+    let described: BTreeSet<String> = super::described()
+        .iter()
+        .flat_map(super::describe::Described::codes)
+        .map(str::to_owned)
+        .collect();
+    // Where there is no route, or none by this method, there is nothing to describe; a command that cannot be started is an
+    // answer on every route.
+    let missing: Vec<&String> = found
+        .iter()
+        .filter(|code| {
+            !["no_route", "method", "not_runnable"].contains(&code.as_str())
+                && !described.contains(*code)
+        })
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    // `internal` is no row of the table; the other two stand in functions of it, away from their status.
+    let invented: Vec<&String> = described
+        .iter()
+        .filter(|code| {
+            !["internal", "file", "hand_back"].contains(&code.as_str()) && !found.contains(*code)
+        })
+        .collect();
+    assert!(invented.is_empty(), "{invented:?}");
+}
