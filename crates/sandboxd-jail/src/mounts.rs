@@ -39,16 +39,10 @@ pub(crate) fn copy(
     Ok(mount)
 }
 
-/// A host path, shown read-only. Where its file system cannot map owners it is shown with the owners it has: nothing in
-/// it can be changed either way.
-pub(crate) fn view(view: &View, owners: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
-    let attributes = READ_ONLY | INERT;
-    match copy(CWD, &view.from, view.directory, attributes, owners) {
-        Err(Errno::INVAL | Errno::PERM | Errno::OPNOTSUPP) if owners.is_some() => {
-            copy(CWD, &view.from, view.directory, attributes, None)
-        }
-        other => other,
-    }
+/// A host path, shown read-only, with the owners it has on the host. They are nobody inside, and that is the point: root
+/// inside may read what everybody may, and nothing that the host keeps for its own root.
+pub(crate) fn view(view: &View) -> Result<OwnedFd, Errno> {
+    copy(CWD, &view.from, view.directory, READ_ONLY | INERT, None)
 }
 
 /// A new memory file system.

@@ -207,7 +207,7 @@ fn privileged_mounts(
         }
     }
     for view in &plan.template.views {
-        mounts.push(mounts::view(view, owners).map_err(on(Step::View, &view.from))?);
+        mounts.push(mounts::view(view).map_err(on(Step::View, &view.from))?);
     }
     if let (Some(workspace), Some(directory)) =
         (&plan.assignment.work_dir.workspace, &given.workspace)

@@ -31,6 +31,8 @@ pub const AF_NETLINK: u32 = 16;
 pub const NETLINK_ROUTE: u32 = 0;
 /// `TIOCSTI` and `TIOCLINUX` put bytes into a terminal's input as if somebody had typed them.
 pub const IOCTLS_REFUSED: &[u32] = &[0x5412, 0x541c];
+/// The resource whose limit of one byte keeps the kernel from writing a core, to a file or to a helper of the host's.
+pub const RLIMIT_CORE: u32 = 4;
 /// `PER_LINUX`, `PER_LINUX32`, both with `UNAME26`, and the question.
 pub const PERSONALITIES: &[u32] = &[0x0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
@@ -110,10 +112,20 @@ pub const GROUPS: &[Group] = &[
             SYS_get_robust_list SYS_futex SYS_futex_waitv SYS_sched_yield SYS_sched_setparam SYS_sched_getparam
             SYS_sched_setscheduler SYS_sched_getscheduler SYS_sched_get_priority_max SYS_sched_get_priority_min
             SYS_sched_rr_get_interval SYS_sched_setaffinity SYS_sched_getaffinity SYS_sched_setattr SYS_sched_getattr
-            SYS_getpriority SYS_setpriority SYS_ioprio_get SYS_ioprio_set SYS_getrusage SYS_prlimit64 SYS_getrlimit
-            SYS_setrlimit SYS_times SYS_prctl SYS_rseq SYS_restart_syscall SYS_pidfd_open SYS_pidfd_send_signal
+            SYS_getpriority SYS_setpriority SYS_ioprio_get SYS_ioprio_set SYS_getrusage SYS_getrlimit
+            SYS_times SYS_prctl SYS_rseq SYS_restart_syscall SYS_pidfd_open SYS_pidfd_send_signal
             SYS_getcpu
         ],
+    },
+    Group {
+        reason: "a crash must not start the host's core helper, and the limit that prevents it must not be lowered to zero",
+        action: Action::Check(Check::SetLimit),
+        calls: calls![SYS_setrlimit],
+    },
+    Group {
+        reason: "as above, where the resource is the second argument and a question is harmless",
+        action: Action::Check(Check::SetOrGetLimit),
+        calls: calls![SYS_prlimit64],
     },
     Group {
         reason: "newer futex calls, by their common number",

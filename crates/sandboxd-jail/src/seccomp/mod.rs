@@ -43,6 +43,10 @@ pub enum Check {
     SocketFamily,
     /// `ioctl` but for pushing bytes into a terminal's input.
     IoctlRequest,
+    /// `setrlimit` of anything but core files, whose limit is ours: that one is not done, and said to be.
+    SetLimit,
+    /// `prlimit64`, likewise; reading is allowed.
+    SetOrGetLimit,
     /// `personality` that only asks, or sets one of the harmless values.
     Personality,
 }
@@ -178,6 +182,23 @@ fn checked(check: Check) -> Vec<Instruction> {
         Check::IoctlRequest => {
             code.push(argument(1));
             refuse_values(&mut code, list::IOCTLS_REFUSED);
+        }
+        Check::SetLimit => {
+            code.push(argument(0));
+            code.push(branch(JUMP_EQUAL, list::RLIMIT_CORE, 1, 0));
+            code.push(give(RETURN_ALLOW));
+            code.push(give(RETURN_ERRNO));
+        }
+        Check::SetOrGetLimit => {
+            code.push(argument(1));
+            code.push(branch(JUMP_EQUAL, list::RLIMIT_CORE, 0, 4));
+            // A pointer to a new limit: it is null where both its halves are.
+            code.push(argument(2));
+            code.push(branch(JUMP_EQUAL, 0, 0, 3));
+            code.push(load(ARGUMENTS_AT + 2 * 8 + 4));
+            code.push(branch(JUMP_EQUAL, 0, 0, 1));
+            code.push(give(RETURN_ALLOW));
+            code.push(give(RETURN_ERRNO));
         }
         Check::Personality => {
             code.push(argument(0));

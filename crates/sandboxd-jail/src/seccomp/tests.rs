@@ -154,6 +154,18 @@ fn personalities_keep_address_space_protection() {
 }
 
 #[test]
+fn the_limit_of_core_files_is_not_theirs() {
+    let done_not = Verdict::Errno(0);
+    assert_eq!(call(libc::SYS_setrlimit, first(4)), done_not);
+    assert_eq!(call(libc::SYS_setrlimit, first(7)), Verdict::Allow);
+    let both = |resource, new: u64| call(libc::SYS_prlimit64, [0, resource, new, 8, 0, 0]);
+    assert_eq!(both(4, 0x1000), done_not);
+    assert_eq!(both(4, 0x1_0000_0000), done_not);
+    assert_eq!(both(4, 0), Verdict::Allow);
+    assert_eq!(both(7, 0x1000), Verdict::Allow);
+}
+
+#[test]
 fn the_filter_stays_short() {
     assert!(program(true).len() < 400, "{}", program(true).len());
 }

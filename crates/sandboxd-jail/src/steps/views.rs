@@ -30,7 +30,7 @@ pub(crate) fn collect(plan: &Plan, handed: Vec<OwnedFd>, held: &Held) -> Result<
         views.push(Some(if privileged {
             next()?
         } else {
-            mounts::view(view, None).map_err(on(Step::View, &view.from))?
+            mounts::view(view).map_err(on(Step::View, &view.from))?
         }));
     }
     let workspace = match &plan.assignment.work_dir.workspace {

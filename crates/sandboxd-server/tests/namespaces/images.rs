@@ -118,6 +118,16 @@ async fn a_kept_layer_is_woken_with_what_was_in_it() {
         house.backend.shutdown().await;
         // Also by another instance of the daemon.
         let house = House::at(state.path()).await;
+        let over_another = SandboxSpec {
+            image: PreparedImage::Rootfs {
+                path: "/another".into(),
+                key: "another".to_owned(),
+            },
+            ..spec.clone()
+        };
+        let mixed = house.try_rent(&id, &over_another, Start::KeptLayer).await;
+        let mixed = mixed.err().expect("refused").to_string();
+        assert!(mixed.contains("it lies over the image"), "{mixed}");
         let sandbox = house.try_rent(&id, &spec, Start::KeptLayer).await.unwrap();
         assert_eq!(
             sandbox.says("cat /etc/made; stat -c %u:%g /etc/made").await,

@@ -141,6 +141,64 @@ async fn nothing_of_the_hosts_that_is_private_is_in_view() {
 }
 
 #[tokio::test]
+async fn what_the_host_keeps_for_its_root_is_kept_from_root_inside() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::Builder::new()
+        .prefix("canary")
+        .tempdir_in("/usr/local/share")
+        .unwrap();
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), open).unwrap();
+    let secret = directory.path().join("secret");
+    std::fs::write(&secret, "canary").unwrap();
+    std::fs::write(directory.path().join("open"), "for all").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let house = House::new().await;
+    let sandbox = house.rent(&host()).await;
+    let path = directory.path().display();
+    assert_eq!(sandbox.says(&format!("cat {path}/open")).await, "for all");
+    let did = sandbox
+        .sh(&format!("cat {path}/secret || chmod 644 {path}/secret"))
+        .await;
+    assert_ne!(did.exit.code, 0);
+    assert_eq!(did.out, "");
+    sandbox.end().await;
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_crash_starts_no_helper_of_the_hosts() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new().await;
+    let sandbox = house.rent(&host()).await;
+    // The limit that holds the kernel back, before and after an attempt to change it.
+    let did = sandbox
+        .python(
+            r"
+import resource
+print(resource.getrlimit(resource.RLIMIT_CORE))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+print(resource.getrlimit(resource.RLIMIT_CORE))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+",
+        )
+        .await;
+    assert_eq!(did.out, "(1, 1)\n(1, 1)\n(64, 64)\n", "{did:?}");
+    assert_eq!(
+        sandbox.says("cat /proc/sys/user/max_user_namespaces").await,
+        "0"
+    );
+    sandbox.end().await;
+    house.close().await;
+}
+
+#[tokio::test]
 async fn the_host_cannot_be_changed() {
     if !is_root() {
         return;

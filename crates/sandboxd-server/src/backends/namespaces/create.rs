@@ -9,7 +9,7 @@ use super::plan::{self, Circumstances};
 use super::users::STORAGE_FIRST;
 use super::{HasLayer, Inner, Sandbox, cgroups, ending, lock, workspace};
 use crate::backends::{
-    Asked, Ceiling, CreateError, Enforced, Enforcement, Running, SandboxSpec, Start,
+    Asked, Ceiling, CreateError, Enforced, Enforcement, PreparedImage, Running, SandboxSpec, Start,
 };
 use crate::id::SandboxId;
 use crate::limits::CREATE_SECONDS_MAX;
@@ -259,6 +259,16 @@ fn take_layer(
                 "it was written with other rights than this daemon has",
             ));
         }
+        if note.image != image_of(spec) {
+            return Err(step(
+                "opening the kept layer",
+                format!(
+                    "it lies over the image {:?}, and would mean something else over {:?}",
+                    note.image,
+                    image_of(spec)
+                ),
+            ));
+        }
         if let Some(first) = note.range {
             lock(&inner.ranges).reserve(first).map_err(users)?;
         }
@@ -281,8 +291,19 @@ fn take_layer(
     } else {
         HasLayer::Scratch
     };
-    let layer = inner.layers.make(id, spec.keep_layer, half.range);
+    let layer = inner
+        .layers
+        .make(id, spec.keep_layer, half.range, image_of(spec));
     Ok(Some(layer.map_err(disk)?))
+}
+
+/// What names a layer's image.
+fn image_of(spec: &SandboxSpec) -> &str {
+    match &spec.image {
+        PreparedImage::Host => "host",
+        PreparedImage::Rootfs { key, .. } => key,
+        PreparedImage::Empty => "empty",
+    }
 }
 
 fn take_workspace(
@@ -398,6 +419,17 @@ async fn launch(
 /// A failure's cause, without its step, which the error names already.
 fn words(failure: &Failure) -> String {
     let cause = std::io::Error::from_raw_os_error(failure.errno);
+    let namespaces = matches!(failure.step, Step::Clone | Step::Users | Step::Namespaces);
+    if namespaces
+        && matches!(
+            cause.kind(),
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::StorageFull
+        )
+    {
+        return format!(
+            "{cause}: this host does not allow it to this user; sandboxd doctor says why"
+        );
+    }
     if failure.what.is_empty() {
         cause.to_string()
     } else {

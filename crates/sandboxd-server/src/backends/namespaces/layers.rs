@@ -40,6 +40,15 @@ pub(super) struct Note {
     pub(super) range: Option<u32>,
     /// Whether everything in it reached the disk, or the host has been up since.
     pub(super) whole: bool,
+    /// The image that it lies over.
+    pub(super) image: String,
+}
+
+impl Note {
+    fn text(range: Option<u32>, boot: &str, image: &str) -> String {
+        let range = range.map_or_else(|| "-".to_owned(), |first| first.to_string());
+        format!("{range}\n{boot}\n{image}\n")
+    }
 }
 
 impl Layers {
@@ -62,12 +71,17 @@ impl Layers {
     }
 
     /// Makes a fresh layer whose root belongs to `range` (where there is one).
-    pub(super) fn make(&self, id: &SandboxId, kept: bool, range: Option<u32>) -> io::Result<Layer> {
+    pub(super) fn make(
+        &self,
+        id: &SandboxId,
+        kept: bool,
+        range: Option<u32>,
+        image: &str,
+    ) -> io::Result<Layer> {
         let path = self.path(id, kept);
         self.throw_away(&path)?;
         private(&path)?;
-        let mark = range.map_or_else(|| "-".to_owned(), |first| first.to_string());
-        fs::write(path.join(NOTE), format!("{mark}\n{}\n", self.boot))?;
+        fs::write(path.join(NOTE), Note::text(range, &self.boot, image))?;
         for part in ["upper", "work"] {
             let directory = path.join(part);
             fs::create_dir(&directory)?;
@@ -89,11 +103,9 @@ impl Layers {
         if !path.join("upper").is_dir() {
             return Ok(None);
         }
-        let mark = note
-            .range
-            .map_or_else(|| "-".to_owned(), |first| first.to_string());
         // From now on it is in use again, in this boot.
-        fs::write(path.join(NOTE), format!("{mark}\n{}\n", self.boot))?;
+        let text = Note::text(note.range, &self.boot, &note.image);
+        fs::write(path.join(NOTE), text)?;
         Ok(Some((Self::opened(path)?, note)))
     }
 
@@ -112,6 +124,7 @@ impl Layers {
         let boot = lines.next()?;
         Some(Note {
             range,
+            image: lines.next().unwrap_or_default().to_owned(),
             whole: boot == "synced" || boot == self.boot,
         })
     }
@@ -143,9 +156,12 @@ impl Layers {
     pub(super) fn keep(&self, id: &SandboxId) -> io::Result<()> {
         let path = self.path(id, true);
         rustix::fs::syncfs(fs::File::open(&path)?)?;
-        let text = fs::read_to_string(path.join(NOTE))?;
-        let range = text.lines().next().unwrap_or("-");
-        fs::write(path.join(NOTE), format!("{range}\nsynced\n"))
+        let note = self.note(&path);
+        let note = note.ok_or_else(|| io::Error::other("the layer's note is missing"))?;
+        fs::write(
+            path.join(NOTE),
+            Note::text(note.range, "synced", &note.image),
+        )
     }
 
     /// Removes a sandbox's layer: at once out of sight, the content later.
@@ -188,13 +204,14 @@ mod tests {
         let mut layers = Layers::new(state.path(), &instance).unwrap();
         let id = SandboxId::generate();
         assert!(layers.open(&id).unwrap().is_none());
-        layers.make(&id, true, None).unwrap();
+        layers.make(&id, true, None, "image").unwrap();
         let note = |layers: &Layers| layers.open(&id).unwrap().unwrap().1;
         assert_eq!(
             note(&layers),
             Note {
                 range: None,
-                whole: true
+                whole: true,
+                image: "image".to_owned(),
             }
         );
         // Another boot while it was in use.

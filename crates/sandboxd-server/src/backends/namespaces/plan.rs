@@ -384,7 +384,8 @@ fn limits(spec: &SandboxSpec, here: &Circumstances<'_>) -> Limits {
     let limit = |resource, value| ResourceLimit { resource, value };
     let mut resources = vec![
         limit(Resource::OpenFiles, OPEN_FILES),
-        limit(Resource::Core, 0),
+        // One byte, and not none: a limit of none does not keep the kernel from starting the host's core helper.
+        limit(Resource::Core, 1),
         limit(Resource::LockedMemory, LOCKED_BYTES),
         limit(Resource::MessageQueues, QUEUE_BYTES),
     ];
