@@ -134,7 +134,7 @@ impl Drop for Stacks {
     }
 }
 
-/// What was born. Must be kept until [`Born::reaped`] is in place: its memory is shared with a keeper.
+/// What was born. Must be kept until its child has been reaped: its memory is shared with a keeper.
 pub(crate) struct Born {
     /// The process that the guest waits for: the keeper, or the program itself.
     pub(crate) child: i32,

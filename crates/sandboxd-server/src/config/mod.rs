@@ -9,7 +9,7 @@
 //! - [`settings`]: every setting, its default, and what must hold between them.
 //! - [`allowlist`]: the two grammars of `SANDBOXD_RUNTIMES`, and the TOML form.
 //! - [`policy`]: changes while the service runs.
-//! - [`print`]: the effective settings as TOML.
+//! - [`mod@print`]: the effective settings as TOML.
 
 mod allowlist;
 mod error;
