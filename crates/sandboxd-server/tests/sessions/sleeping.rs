@@ -299,3 +299,40 @@ async fn what_a_session_is_stands_in_the_ledger_before_anybody_hears_of_it() {
     world.try_open("b").await.unwrap_err();
     assert!(world.ledger.records().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_hangs_up_cancels_neither_a_wake_nor_a_delete() {
+    let world = World::with_workspaces(|_| {}).await;
+    world.open("a").await;
+    world.sessions.hibernate(&sid("a")).unwrap();
+    world
+        .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
+        .await;
+    let gate = world.backend.switches().hold_creates();
+    let sessions = world.sessions.clone();
+    let waking = tokio::spawn(async move { sessions.open(reuse("a")).await });
+    assert!(still_waits(&waking).await);
+    waking.abort();
+    let _ = waking.await;
+    gate.add_permits(1);
+    world.until("awake", |w| !w.view("a").hibernated).await;
+    assert_eq!(world.backend.sandbox_count(), 1);
+
+    let gate = world.backend.switches().hold_stops();
+    let sessions = world.sessions.clone();
+    let deleting = tokio::spawn(async move { sessions.delete(&sid("a"), true).await });
+    assert!(still_waits(&deleting).await);
+    deleting.abort();
+    let _ = deleting.await;
+    assert!(world.sessions.get(&sid("a")).is_none(), "it ends already");
+    gate.add_permits(1);
+    world
+        .until("gone", |w| {
+            w.sessions.counts().open == 0 && w.backend.sandbox_count() == 0
+        })
+        .await;
+    let root = world.root.as_ref().unwrap().path().join("workspaces");
+    world
+        .until("purged", |_| std::fs::read_dir(&root).unwrap().count() == 0)
+        .await;
+}
