@@ -7,7 +7,7 @@
 //! - [`error`]: the one table of failures; [`answer`]: everything else that goes out.
 //! - one file per resource: [`index`], [`health`], [`sessions`], [`run`], [`files`], [`shell`], [`edit`] and [`search`] (the
 //!   older routes), [`archive`], [`policy`]; and [`text`], which files are text.
-//! - [`openapi`]: all of this in words.
+//! - [`openapi`]: all of this in words; [`page`]: what a browser is shown.
 
 mod answer;
 mod archive;
@@ -21,6 +21,7 @@ mod health;
 mod index;
 pub(crate) mod listener;
 mod openapi;
+mod page;
 mod policy;
 mod request;
 mod run;
@@ -85,13 +86,12 @@ pub fn openapi_document() -> String {
 
 /// The route table.
 fn routes(service: &Service) -> Vec<(&'static str, MethodRouter<App>)> {
-    let _ = service;
-    vec![
+    let mut routes = vec![
         ("/", get(index::index)),
         ("/healthz", get(health::health)),
         ("/openapi.json", get(openapi::openapi)),
-        ("/docs", get(openapi::docs)),
-        ("/redoc", get(openapi::docs)),
+        ("/docs", get(page::docs)),
+        ("/redoc", get(page::docs)),
         ("/policy", get(policy::show).put(policy::change)),
         ("/sessions", post(sessions::open).get(sessions::list)),
         (
@@ -128,7 +128,11 @@ fn routes(service: &Service) -> Vec<(&'static str, MethodRouter<App>)> {
             post(archive::read_bytes),
         ),
         ("/workspaces/{session_id}/tree", post(archive::tree)),
-    ]
+    ];
+    if service.ui_enabled {
+        routes.push(("/ui", get(page::ui)));
+    }
+    routes
 }
 
 /// All routes with their handlers.

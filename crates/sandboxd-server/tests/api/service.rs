@@ -49,3 +49,20 @@ async fn the_index_names_every_route() {
     }
     assert!(!endpoints.contains(&"/"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_with_the_sessions_is_there_only_when_switched_on() {
+    let without = Service::start(&[]).await;
+    assert_eq!(without.bare("GET", "/ui").send().await.status, 404);
+    let service = Service::start(&[("SANDBOXD_UI_ENABLED", "1")]).await;
+    let page = service.bare("GET", "/ui").send().await;
+    assert_eq!(page.status, 200, "it needs no token; what it asks for does");
+    assert!(page.text().contains("sandboxd") && page.text().contains("<script>"));
+    let index = service.bare("GET", "/").send().await.ok();
+    assert_eq!(index["ui_url"], "/ui");
+    assert!(
+        index["endpoints"]
+            .as_array()
+            .is_some_and(|all| all.contains(&json!("/ui")))
+    );
+}

@@ -8,7 +8,6 @@
 mod archive;
 mod describe;
 mod files;
-mod page;
 mod refusals;
 mod run;
 mod service;
@@ -27,8 +26,6 @@ use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     ComponentsBuilder, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathsBuilder, RefOr,
 };
-
-pub(super) use page::docs;
 
 /// What stands above the routes.
 const ABOUT: &str = "\
