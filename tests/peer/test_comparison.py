@@ -45,6 +45,10 @@ class Comparison(unittest.TestCase):
         self.assertEqual(len(self.judged()), 1)
         self.assertIn("body.events[0].ok", self.judged()[0])
 
+    def test_the_document_lists_what_is_accepted(self) -> None:
+        how = "cd tests/peer && python3 -m golden.compare --write"
+        self.assertEqual(compare.DOCUMENT.read_text(), compare.document(), how)
+
     def test_every_listed_label_is_a_request(self) -> None:
         known = {record["label"] for era in "ab" for record in compare.recorded(era)}
         for era in "ab":

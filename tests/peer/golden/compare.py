@@ -5,8 +5,10 @@ and so does a listed one that is no longer there.
 """
 
 import dataclasses
+import itertools
 import json
 import pathlib
+import sys
 import tomllib
 from collections.abc import Iterator
 
@@ -18,6 +20,8 @@ COMPARED = ("status", "error", "type", "allow", "location")
 # Bodies whose length depends on the digits of times.
 TIMED = ("events-all",)
 SHOWN = 160
+DOCUMENT = HERE.parents[2] / "docs/compatibility.md"
+MADE = "<!-- made by tests/peer/golden/compare.py from differences.toml -->\n", "<!-- end -->\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,3 +186,24 @@ def run(era: str, url: str, token: str, folder: pathlib.Path) -> tuple[int, list
     same = len(labels - {one.label for one in found})
     print(f"{len(theirs)} answers: {same} as recorded, {len(labels) - same} different", flush=True)
     return sum(label not in wrong for label in labels), complaints
+
+
+def document() -> str:
+    """The document for users, with the list of differences as it is now."""
+    before, rest = DOCUMENT.read_text().split(MADE[0])
+    _, after = rest.split(MADE[1])
+    entries = tomllib.loads((HERE / "differences.toml").read_text())["difference"]
+    rows = ["| why | requests |\n", "|---|---|\n"]
+    for reason, same in itertools.groupby(entries, key=lambda entry: entry["reason"]):
+        labels = []
+        for entry in same:
+            era = f" (era {entry['era'].upper()})" if "era" in entry else ""
+            labels += [f"`{label.strip()}`{era}" for label in entry["labels"]]
+        rows.append(f"| {reason} | {', '.join(dict.fromkeys(labels))} |\n")
+    return before + MADE[0] + "".join(rows) + MADE[1] + after
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        raise SystemExit("usage: python3 -m golden.compare --write, which brings docs/compatibility.md up to date")
+    DOCUMENT.write_text(document())
