@@ -41,6 +41,9 @@ enum Task {
         /// Also write the figures to this file.
         #[arg(long, value_name = "FILE")]
         json: Option<std::path::PathBuf>,
+        /// Measure this binary, and do not build one.
+        #[arg(long, value_name = "FILE")]
+        binary: Option<std::path::PathBuf>,
     },
     /// Writes `docs/openapi.json` anew, from what the service serves.
     Openapi,
@@ -52,7 +55,11 @@ fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Test { steps } => steps::run(&steps),
         Task::Check => steps::run(&steps::quick()),
-        Task::Bench { suite, json } => bench::bench(suite.as_deref(), json),
+        Task::Bench {
+            suite,
+            json,
+            binary,
+        } => bench::bench(suite.as_deref(), json, binary),
         Task::Openapi => openapi::write(),
         Task::Steps => steps::list(),
     }

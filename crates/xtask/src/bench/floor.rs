@@ -36,6 +36,19 @@ const MASKED: [&str; 4] = [
 ];
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
+/// A cgroup directory, and the file by which a process enters it.
+struct Group {
+    folder: PathBuf,
+    entry: fs::File,
+}
+
+impl Group {
+    /// Moves this process into it.
+    fn enter(&self) -> std::io::Result<()> {
+        (&self.entry).write_all(b"0")
+    }
+}
+
 /// A place to make walls in.
 pub(crate) struct Floor {
     folder: PathBuf,
@@ -67,7 +80,7 @@ impl Floor {
             Side::Parent(pid) => pid,
             Side::Child => {
                 drop((output, go));
-                let error = self.inside(go_inside, output_inside);
+                let error = self.inside(go_inside, &groups, output_inside);
                 // The parent sees no output, and this text.
                 let _ = writeln!(std::io::stderr(), "floor: {error:#}");
                 std::process::abort();
@@ -80,9 +93,6 @@ impl Floor {
                 format!("0 {UID_BASE} {UID_COUNT}"),
             )?;
         }
-        for group in &groups {
-            fs::write(group.join("cgroup.procs"), pid.to_string())?;
-        }
         go.write_all(b"g")?;
         drop(go);
         let mut text = [0; 3];
@@ -93,7 +103,7 @@ impl Floor {
         let pid = rustix::process::Pid::from_raw(pid).context("a child has a number")?;
         waitpid(Some(pid), WaitOptions::empty())?;
         for group in &groups {
-            remove_group(group)?;
+            remove_group(&group.folder)?;
         }
         outcome?;
         if &text != b"hi\n" {
@@ -102,7 +112,7 @@ impl Floor {
         Ok(took)
     }
 
-    fn make_cgroups(&self) -> anyhow::Result<Vec<PathBuf>> {
+    fn make_cgroups(&self) -> anyhow::Result<Vec<Group>> {
         let mut made = Vec::new();
         for hierarchy in &self.cgroups {
             let group = hierarchy.join(format!("sandboxd-floor-{}", std::process::id()));
@@ -119,15 +129,31 @@ impl Floor {
                     fs::write(&file, value).with_context(|| file.display().to_string())?;
                 }
             }
-            made.push(group);
+            // A thread that moves itself by `tasks` (version 1) does not wait for the whole machine, as others do.
+            let first = group.join("tasks");
+            let entry = if first.exists() {
+                first
+            } else {
+                group.join("cgroup.procs")
+            };
+            made.push(Group {
+                entry: fs::OpenOptions::new().write(true).open(entry)?,
+                folder: group,
+            });
         }
         Ok(made)
     }
 
     /// The child: walls, then the program. Comes back only with an error.
-    fn inside(&self, mut go: impl Read, output: std::io::PipeWriter) -> anyhow::Error {
+    fn inside(
+        &self,
+        mut go: impl Read,
+        groups: &[Group],
+        output: std::io::PipeWriter,
+    ) -> anyhow::Error {
         let walls = go
             .read_exact(&mut [0])
+            .and_then(|()| groups.iter().try_for_each(Group::enter))
             .map_err(Into::into)
             .and_then(|()| self.walls());
         if let Err(error) = walls {

@@ -17,11 +17,11 @@ use crate::report::{run, say};
 use crate::tools::{cargo, target};
 use anyhow::{Context, bail};
 use figures::Line;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Measures one thing.
-type Suite = fn() -> anyhow::Result<Vec<Line>>;
+type Suite = fn(&Path) -> anyhow::Result<Vec<Line>>;
 
 /// What can be measured.
 const SUITES: [(&str, Suite); 5] = [
@@ -33,8 +33,12 @@ const SUITES: [(&str, Suite); 5] = [
 ];
 
 /// Runs the named suite, or all, prints the table and writes it to `json`.
-pub(crate) fn bench(suite: Option<&str>, json: Option<PathBuf>) -> ExitCode {
-    match measure(suite).and_then(|lines| tell(&lines, json)) {
+pub(crate) fn bench(
+    suite: Option<&str>,
+    json: Option<PathBuf>,
+    binary: Option<PathBuf>,
+) -> ExitCode {
+    match measure(suite, binary).and_then(|lines| tell(&lines, json)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("bench: {error:#}"));
@@ -43,7 +47,7 @@ pub(crate) fn bench(suite: Option<&str>, json: Option<PathBuf>) -> ExitCode {
     }
 }
 
-fn measure(suite: Option<&str>) -> anyhow::Result<Vec<Line>> {
+fn measure(suite: Option<&str>, binary: Option<PathBuf>) -> anyhow::Result<Vec<Line>> {
     let chosen: Vec<_> = SUITES
         .iter()
         .filter(|(name, _)| suite.is_none_or(|suite| suite == *name))
@@ -51,13 +55,19 @@ fn measure(suite: Option<&str>) -> anyhow::Result<Vec<Line>> {
     if chosen.is_empty() {
         bail!("there is no such suite; there are: floor, create, run, read, memory");
     }
-    if suite != Some("floor") {
-        run(&mut cargo(&["build", "--release", "--locked"]))?;
-    }
+    let binary = match binary {
+        Some(binary) => binary,
+        None => {
+            if suite != Some("floor") {
+                run(&mut cargo(&["build", "--release", "--locked"]))?;
+            }
+            target().join("release/sandboxd")
+        }
+    };
     let mut lines = Vec::new();
     for (name, measure) in chosen {
         say(&format!("measuring: {name} (load {})", load()));
-        lines.extend(measure().with_context(|| format!("suite {name}"))?);
+        lines.extend(measure(&binary).with_context(|| format!("suite {name}"))?);
     }
     Ok(lines)
 }
@@ -73,11 +83,6 @@ fn tell(lines: &[Line], json: Option<PathBuf>) -> anyhow::Result<()> {
     let document = serde_json::json!({ "load_at_the_end": load(), "lines": lines });
     let text = serde_json::to_string_pretty(&document)?;
     std::fs::write(&path, text + "\n").with_context(|| path.display().to_string())
-}
-
-/// The binary under test.
-fn binary() -> PathBuf {
-    target().join("release/sandboxd")
 }
 
 /// The machine's load, as the kernel says it.

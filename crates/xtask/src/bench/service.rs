@@ -1,11 +1,10 @@
 //! The release binary as a service, for as long as a suite runs.
 
-use super::binary;
 use super::http::Connection;
 use anyhow::{Context, bail};
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,12 +22,12 @@ pub(crate) struct Service {
 
 impl Service {
     /// Starts it on a free loopback port, with workspaces kept on disk as in real use.
-    pub(crate) fn start() -> anyhow::Result<Self> {
+    pub(crate) fn start(binary: &Path) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("sandboxd-bench-{}", std::process::id()));
         fs::create_dir_all(folder.join("workspaces"))?;
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let log = fs::File::create(folder.join("log.txt"))?;
-        let process = Command::new(binary())
+        let process = Command::new(binary)
             .args(["serve", "--listen", &address.to_string(), "--state-dir"])
             .arg(folder.join("state"))
             .env("SANDBOXD_TOKEN", TOKEN)
@@ -38,7 +37,7 @@ impl Service {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
-            .with_context(|| binary().display().to_string())?;
+            .with_context(|| binary.display().to_string())?;
         let mut service = Self {
             process,
             address,

@@ -6,6 +6,7 @@ use super::http::Connection;
 use super::service::Service;
 use anyhow::{Context, bail};
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ const IDLE_SANDBOXES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The floors alone, which need no service.
-pub(crate) fn floor() -> anyhow::Result<Vec<Line>> {
+pub(crate) fn floor(_binary: &Path) -> anyhow::Result<Vec<Line>> {
     let floor = Floor::new()?;
     let (mut walls, mut spawned) = (Samples::default(), Samples::default());
     for round in 0..WARM_UP_ROUNDS + CREATE_ROUNDS {
@@ -45,8 +46,8 @@ pub(crate) fn floor() -> anyhow::Result<Vec<Line>> {
 }
 
 /// From `POST /sessions` to the output of the session's first run, beside the same walls made by a bare program.
-pub(crate) fn create() -> anyhow::Result<Vec<Line>> {
-    let service = Service::start()?;
+pub(crate) fn create(binary: &Path) -> anyhow::Result<Vec<Line>> {
+    let service = Service::start(binary)?;
     let mut connection = service.connect()?;
     let floor = Floor::new()?;
     let (mut ours, mut bare, mut opens) =
@@ -87,8 +88,8 @@ pub(crate) fn create() -> anyhow::Result<Vec<Line>> {
 }
 
 /// A run of `/bin/true` in an open session, beside `posix_spawn` of the same.
-pub(crate) fn run() -> anyhow::Result<Vec<Line>> {
-    let service = Service::start()?;
+pub(crate) fn run(binary: &Path) -> anyhow::Result<Vec<Line>> {
+    let service = Service::start(binary)?;
     let mut connection = service.connect()?;
     let session = open(&mut connection)?;
     let (mut ours, mut bare) = (Samples::default(), Samples::default());
@@ -130,8 +131,8 @@ fn spawn() -> anyhow::Result<()> {
 }
 
 /// Reading a file of 1 KiB, beside an answer that does nothing and a plain read.
-pub(crate) fn read() -> anyhow::Result<Vec<Line>> {
-    let service = Service::start()?;
+pub(crate) fn read(binary: &Path) -> anyhow::Result<Vec<Line>> {
+    let service = Service::start(binary)?;
     let mut connection = service.connect()?;
     let session = open(&mut connection)?;
     let script = "head -c 1024 /dev/zero | tr '\\0' x > small.txt";
@@ -165,8 +166,8 @@ pub(crate) fn read() -> anyhow::Result<Vec<Line>> {
 }
 
 /// What the idle daemon and idle sandboxes hold.
-pub(crate) fn memory() -> anyhow::Result<Vec<Line>> {
-    let service = Service::start()?;
+pub(crate) fn memory(binary: &Path) -> anyhow::Result<Vec<Line>> {
+    let service = Service::start(binary)?;
     let mut connection = service.connect()?;
     let warm = open(&mut connection)?;
     run_in(&mut connection, &warm, &["/bin/true"], "")?;
