@@ -52,7 +52,8 @@ async fn a_crowd_never_gets_more_than_there_is_nor_anothers_files() {
                             let _ = world.sessions.hibernate(&id);
                         }
                         _ => {
-                            let _ = world.sessions.delete(&id, dice(&mut seed) % 2 == 0).await;
+                            let purge = dice(&mut seed).is_multiple_of(2);
+                            let _ = world.sessions.delete(&id, purge).await;
                         }
                     }
                     // Refusals come at once; whoever was refused looks again a little later.
