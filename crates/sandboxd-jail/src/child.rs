@@ -57,7 +57,7 @@ fn walls(
     // First of all nothing of the launcher's own (its socket, cached namespaces) stays open.
     let mut held = descriptors::take(belongings, launcher, layer, workspace)?;
     // Before anything that takes memory, so that it is charged here.
-    cgroup::enter(&held.tasks, template, &assignment.cgroup)?;
+    cgroup::enter(&held.tasks)?;
     held.tasks.clear();
     // These need no users, so they are made while the launcher writes the mapping and makes mounts.
     namespaces::make()?;
@@ -104,8 +104,8 @@ fn walls(
 pub(crate) struct Shown {
     /// The root directory.
     pub(crate) root: OwnedFd,
-    /// The views, in the plan's order; what the host does not have is missing.
-    pub(crate) views: Vec<Option<OwnedFd>>,
+    /// The views, in the plan's order.
+    pub(crate) views: Vec<OwnedFd>,
     /// The device files, by their name.
     pub(crate) devices: Vec<(String, OwnedFd)>,
     /// The workspace.

@@ -7,11 +7,10 @@ use crate::spawn::at;
 use crate::sys;
 use rustix::fd::OwnedFd;
 use rustix::thread::UnshareFlags;
-use sandboxd_jail::plan::{Seat, Template};
 use sandboxd_jail::report::{Failure, Step};
 
 /// Enters, and hides what lies above.
-pub(crate) fn enter(tasks: &[OwnedFd], _: &Template, _: &Seat) -> Result<(), Failure> {
+pub(crate) fn enter(tasks: &[OwnedFd]) -> Result<(), Failure> {
     for file in tasks {
         rustix::io::write(file, b"0").map_err(at(Step::Cgroup))?;
     }

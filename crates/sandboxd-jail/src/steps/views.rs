@@ -27,11 +27,11 @@ pub(crate) fn collect(plan: &Plan, handed: Vec<OwnedFd>, held: &Held) -> Result<
     };
     let mut views = Vec::new();
     for view in &template.views {
-        views.push(Some(if privileged {
+        views.push(if privileged {
             next()?
         } else {
             mounts::view(view).map_err(on(Step::View, &view.from))?
-        }));
+        });
     }
     let workspace = match &plan.assignment.work_dir.workspace {
         None => None,
@@ -111,13 +111,8 @@ fn devices(names: &[String]) -> Result<Vec<(String, OwnedFd)>, Failure> {
 }
 
 /// Puts the views in place.
-pub(crate) fn attach(
-    top: &OwnedFd,
-    views: &[View],
-    mounts: &[Option<OwnedFd>],
-) -> Result<(), Failure> {
+pub(crate) fn attach(top: &OwnedFd, views: &[View], mounts: &[OwnedFd]) -> Result<(), Failure> {
     for (view, mount) in views.iter().zip(mounts) {
-        let Some(mount) = mount else { continue };
         let target = if view.directory {
             entries::directory(top, &view.to, 0o755)
         } else {

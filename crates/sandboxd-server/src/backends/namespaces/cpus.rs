@@ -68,6 +68,27 @@ impl Placement {
     }
 }
 
+/// Numbers in the kernel's list form: `0-2,5`.
+pub(super) fn cpu_list(cpus: &[u16]) -> String {
+    let mut text = String::new();
+    let mut rest = cpus;
+    while let Some((&first, _)) = rest.split_first() {
+        let run = rest
+            .windows(2)
+            .take_while(|pair| pair[0].checked_add(1) == Some(pair[1]))
+            .count();
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push_str(&first.to_string());
+        if let Some(last) = rest.get(run).filter(|_| run > 0) {
+            text.push_str(&format!("-{last}"));
+        }
+        rest = rest.get(run + 1..).unwrap_or_default();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +103,13 @@ mod tests {
         placement.give_back(&one);
         assert_eq!(placement.take(1), one);
         assert_eq!(placement.take(4), [] as [u16; 0]);
+    }
+
+    #[test]
+    fn processors_are_listed_as_the_kernel_does() {
+        assert_eq!(cpu_list(&[0]), "0");
+        assert_eq!(cpu_list(&[0, 1, 2, 5]), "0-2,5");
+        assert_eq!(cpu_list(&[3, 7, 8]), "3,7-8");
+        assert_eq!(cpu_list(&[]), "");
     }
 }

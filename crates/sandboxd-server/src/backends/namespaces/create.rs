@@ -3,11 +3,12 @@
 //! What is taken on the way (ids, processors, a layer, cgroups, a child) is held by [`Half`], which gives everything back
 //! if the sandbox does not come to be, whatever step fails and whoever stops waiting.
 
+use super::half::Half;
 use super::launch::LaunchError;
 use super::layers::Layer;
 use super::plan::{self, Circumstances};
 use super::users::STORAGE_FIRST;
-use super::{HasLayer, Inner, Sandbox, cgroups, ending, lock, workspace};
+use super::{HasLayer, Inner, Sandbox, cgroups, lock, workspace};
 use crate::backends::{
     Asked, Ceiling, CreateError, Enforced, Enforcement, PreparedImage, Running, SandboxSpec, Start,
 };
@@ -70,75 +71,6 @@ fn refuse_unenforceable(inner: &Inner, spec: &SandboxSpec) -> Result<(), CreateE
     Ok(())
 }
 
-/// What has been taken for a sandbox that is not there yet.
-struct Half {
-    inner: Arc<Inner>,
-    id: SandboxId,
-    range: Option<u32>,
-    cpus: Vec<u16>,
-    layer: HasLayer,
-    /// A layer that was there before is not thrown away because a wake failed.
-    layer_is_old: bool,
-    cgroups: bool,
-    child: Option<OwnedFd>,
-    done: bool,
-}
-
-impl Drop for Half {
-    fn drop(&mut self) {
-        if !self.done {
-            // Its own task, since a drop cannot wait. Each of its waits has a deadline, and the backend's end waits for it.
-            let undo = self.undo();
-            lock(&self.inner.errands).spawn(undo);
-        }
-    }
-}
-
-impl Half {
-    /// Gives everything back.
-    fn undo(&mut self) -> impl Future<Output = ()> + Send + 'static {
-        self.done = true;
-        let (inner, id) = (Arc::clone(&self.inner), self.id.clone());
-        let (child, cpus) = (self.child.take(), std::mem::take(&mut self.cpus));
-        let cgroups = self.cgroups;
-        let layer = self.layer != HasLayer::No && !self.layer_is_old;
-        // A kept layer keeps its ids.
-        let range = self.range.take().filter(|_| !self.layer_is_old);
-        async move {
-            if let Some(pidfd) = child
-                && let Err(error) = ending::kill_and_reap(&pidfd).await
-            {
-                tracing::warn!(%id, error, "a process of a sandbox that did not come to be");
-            }
-            let theirs = Arc::clone(&inner);
-            let removed =
-                tokio::task::spawn_blocking(move || remove(&theirs, &id, cgroups, layer)).await;
-            match removed {
-                // Only when nothing of it is left may somebody else have its ids.
-                Ok(Ok(())) => ending::give_back(&inner, range, &cpus),
-                Ok(Err(error)) => tracing::warn!(error, "a sandbox that did not come to be"),
-                Err(error) => tracing::warn!(%error, "a sandbox that did not come to be"),
-            }
-        }
-    }
-}
-
-fn remove(inner: &Inner, id: &SandboxId, cgroups: bool, layer: bool) -> Result<(), String> {
-    if cgroups {
-        // A child may have been born just when its creator stopped waiting.
-        inner.cgroups.kill(id.as_str());
-        inner
-            .cgroups
-            .remove(id.as_str())
-            .map_err(|error| error.to_string())?;
-    }
-    if layer {
-        inner.layers.remove(id).map_err(|error| error.to_string())?;
-        inner.layers.empty_trash();
-    }
-    Ok(())
-}
-
 /// What was prepared off the async threads.
 struct Prepared {
     half: Half,
@@ -191,17 +123,7 @@ fn prepare(
     start: Start,
     may_map: bool,
 ) -> Result<Prepared, CreateError> {
-    let mut half = Half {
-        inner: Arc::clone(inner),
-        id: id.clone(),
-        range: None,
-        cpus: Vec::new(),
-        layer: HasLayer::No,
-        layer_is_old: false,
-        cgroups: false,
-        child: None,
-        done: false,
-    };
+    let mut half = Half::new(inner, id);
     let layer = take_layer(inner, id, spec, start, &mut half)?;
     let user = spec.user.unwrap_or(0);
     let (workspace, owners, owner_enforced) = match &spec.workspace {

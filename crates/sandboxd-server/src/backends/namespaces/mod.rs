@@ -3,7 +3,8 @@
 //! - [`plan`]: from a specification to the walls as data; pure. [`host`]: the zero-setup image.
 //! - [`users`], [`workspace`], [`layers`], [`cpus`], [`cgroups`]: what a sandbox is given, and gives back.
 //! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
-//! - [`create`]: one sandbox, from its specification to its running guest. [`ending`]: and back.
+//! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
+//!   [`ending`]: and back.
 //! - [`instance`]: what this daemon owns on the host, and the sweep of what former ones left.
 //! - [`probe`]: what this host can do.
 
@@ -11,6 +12,7 @@ mod cgroups;
 mod cpus;
 mod create;
 mod ending;
+mod half;
 mod host;
 mod instance;
 mod launch;

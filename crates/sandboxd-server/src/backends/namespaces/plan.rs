@@ -1,5 +1,6 @@
 //! From a specification to a plan of walls. Pure: no I/O, so that golden files show every wall of every kind of sandbox.
 
+use super::cpus::cpu_list;
 use super::host::{HostFiles, file};
 use crate::backends::{PreparedImage, SandboxSpec};
 use sandboxd_jail::plan::{
@@ -313,27 +314,6 @@ fn processors(cpus: &[u16]) -> MemoryMount {
         entries,
         read_only: true,
     }
-}
-
-/// Numbers in the kernel's list form: `0-2,5`.
-pub(super) fn cpu_list(cpus: &[u16]) -> String {
-    let mut text = String::new();
-    let mut rest = cpus;
-    while let Some((&first, _)) = rest.split_first() {
-        let run = rest
-            .windows(2)
-            .take_while(|pair| pair[0].checked_add(1) == Some(pair[1]))
-            .count();
-        if !text.is_empty() {
-            text.push(',');
-        }
-        text.push_str(&first.to_string());
-        if let Some(last) = rest.get(run).filter(|_| run > 0) {
-            text.push_str(&format!("-{last}"));
-        }
-        rest = rest.get(run + 1..).unwrap_or_default();
-    }
-    text
 }
 
 fn arguments(spec: &SandboxSpec, users: Users) -> Vec<String> {

@@ -64,3 +64,21 @@ fn write_all(file: &OwnedFd, content: &[u8]) -> Result<(), Errno> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn both_kinds_can_be_executed_and_neither_written() {
+        let program = std::fs::read("/bin/true").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let sealed = ProgramFile::sealed("true", &program).unwrap();
+        let plain = ProgramFile::plain(directory.path(), "true", &program).unwrap();
+        for file in [sealed, plain] {
+            assert!(Command::new(file.path()).status().unwrap().success());
+            assert!(rustix::io::write(file.descriptor(), b"x").is_err());
+        }
+    }
+}

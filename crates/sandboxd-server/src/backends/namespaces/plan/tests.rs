@@ -214,11 +214,3 @@ fn variables_and_host_names_are_what_they_say() {
         assert!(names(name, true).is_err(), "{name:?}");
     }
 }
-
-#[test]
-fn processors_are_listed_as_the_kernel_does() {
-    assert_eq!(cpu_list(&[0]), "0");
-    assert_eq!(cpu_list(&[0, 1, 2, 5]), "0-2,5");
-    assert_eq!(cpu_list(&[3, 7, 8]), "3,7-8");
-    assert_eq!(cpu_list(&[]), "");
-}

@@ -1,0 +1,98 @@
+//! What has been taken for a sandbox on the way to being one, and how it is given back if it does not get there.
+
+use super::{HasLayer, Inner, ending, lock};
+use crate::id::SandboxId;
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+
+/// What has been taken for a sandbox that is not there yet.
+pub(super) struct Half {
+    /// The backend.
+    pub(super) inner: Arc<Inner>,
+    /// Whose it is.
+    pub(super) id: SandboxId,
+    /// Host ids.
+    pub(super) range: Option<u32>,
+    /// Processors.
+    pub(super) cpus: Vec<u16>,
+    /// A layer on disk.
+    pub(super) layer: HasLayer,
+    /// A layer that was there before is not thrown away because a wake failed.
+    pub(super) layer_is_old: bool,
+    /// Whether cgroup directories may have been made.
+    pub(super) cgroups: bool,
+    /// The first process.
+    pub(super) child: Option<OwnedFd>,
+    /// Nothing is to be given back any more.
+    pub(super) done: bool,
+}
+
+impl Drop for Half {
+    fn drop(&mut self) {
+        if !self.done {
+            // Its own task, since a drop cannot wait. Each of its waits has a deadline, and the backend's end waits for it.
+            let undo = self.undo();
+            lock(&self.inner.errands).spawn(undo);
+        }
+    }
+}
+
+impl Half {
+    /// Nothing is taken yet.
+    pub(super) fn new(inner: &Arc<Inner>, id: &SandboxId) -> Self {
+        Self {
+            inner: Arc::clone(inner),
+            id: id.clone(),
+            range: None,
+            cpus: Vec::new(),
+            layer: HasLayer::No,
+            layer_is_old: false,
+            cgroups: false,
+            child: None,
+            done: false,
+        }
+    }
+
+    /// Gives everything back.
+    pub(super) fn undo(&mut self) -> impl Future<Output = ()> + Send + 'static {
+        self.done = true;
+        let (inner, id) = (Arc::clone(&self.inner), self.id.clone());
+        let (child, cpus) = (self.child.take(), std::mem::take(&mut self.cpus));
+        let cgroups = self.cgroups;
+        let layer = self.layer != HasLayer::No && !self.layer_is_old;
+        // A kept layer keeps its ids.
+        let range = self.range.take().filter(|_| !self.layer_is_old);
+        async move {
+            if let Some(pidfd) = child
+                && let Err(error) = ending::kill_and_reap(&pidfd).await
+            {
+                tracing::warn!(%id, error, "a process of a sandbox that did not come to be");
+            }
+            let theirs = Arc::clone(&inner);
+            let removed =
+                tokio::task::spawn_blocking(move || remove(&theirs, &id, cgroups, layer)).await;
+            match removed {
+                // Only when nothing of it is left may somebody else have its ids.
+                Ok(Ok(())) => ending::give_back(&inner, range, &cpus),
+                Ok(Err(error)) => tracing::warn!(error, "a sandbox that did not come to be"),
+                Err(error) => tracing::warn!(%error, "a sandbox that did not come to be"),
+            }
+        }
+    }
+}
+
+fn remove(inner: &Inner, id: &SandboxId, cgroups: bool, layer: bool) -> Result<(), String> {
+    if cgroups {
+        // A child may have been born just when its creator stopped waiting.
+        inner.cgroups.kill(id.as_str());
+        inner
+            .cgroups
+            .remove(id.as_str())
+            .map_err(|error| error.to_string())?;
+    }
+    if layer {
+        inner.layers.remove(id).map_err(|error| error.to_string())?;
+        inner.layers.empty_trash();
+    }
+    Ok(())
+}
