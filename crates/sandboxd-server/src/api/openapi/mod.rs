@@ -38,8 +38,8 @@ workspaces. Whoever opens the same id finds the same files, so an id must not be
 **Tokens.** The service's token works everywhere. A session's own token works on the routes of that session only. Both \
 are sent as `X-Sandbox-Token` or as `Authorization: Bearer`; one of them, once.
 
-**Two generations of clients** are served at once. The *workspace* routes (`/run`, `/files/…`) answer with statuses; the \
-*shell* routes (`/exec`, `/read`, `/write`, …) answer 200 with a value that says what failed inside the sandbox.
+**Two generations of clients** are served at once. The workspace routes (`/run`, `/files/…`) answer with statuses; the \
+shell routes (`/exec`, `/read`, `/write`, …) answer 200 with a value that says what failed inside the sandbox.
 
 **Refusals** have a JSON body whose `detail` is a text, a named file error, or a list of misfitting fields, and a header \
 `X-Error-Code` with a stable word for programs. Unknown fields of a request are ignored, except by `PUT /policy`. \

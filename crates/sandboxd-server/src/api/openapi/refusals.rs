@@ -63,7 +63,7 @@ pub(super) const ANY: &[Refusal] = &[
         431,
         "head_too_large",
         "The request's line and headers are larger than the service takes in.",
-        "The request's target and headers are larger than 32768 bytes",
+        "The request's target and headers are larger than 65536 bytes",
     ),
     Refusal {
         status: 500,
