@@ -3,7 +3,7 @@
 //! What is taken on the way (ids, processors, a layer, cgroups, a child) is held by [`Half`], which gives everything back
 //! if the sandbox does not come to be, whatever step fails and whoever stops waiting.
 
-use super::half::Half;
+use super::half::{Claim, Half};
 use super::launch::LaunchError;
 use super::layers::Layer;
 use super::plan::{self, Circumstances};
@@ -73,7 +73,6 @@ fn refuse_unenforceable(inner: &Inner, spec: &SandboxSpec) -> Result<(), CreateE
 
 /// What was prepared off the async threads.
 struct Prepared {
-    half: Half,
     layer: Option<Layer>,
     workspace: Option<OwnedFd>,
     owners: Owners,
@@ -87,50 +86,73 @@ async fn make(
     spec: &SandboxSpec,
     start: Start,
 ) -> Result<Running, CreateError> {
-    if lock(&inner.sandboxes).contains_key(id) {
-        return Err(step("creating", "a sandbox of this id runs"));
-    }
+    let claim = Claim::take(inner, id)
+        .ok_or_else(|| step("creating", "a sandbox of this id runs, or is being removed"))?;
     let mut mapped = true;
     loop {
-        let (theirs, at, with) = (Arc::clone(inner), id.clone(), spec.clone());
-        let mut prepared =
-            tokio::task::spawn_blocking(move || prepare(&theirs, &at, &with, start, mapped))
-                .await
-                .map_err(|error| step("preparing", error))??;
-        match launch(inner, spec, &mut prepared).await {
-            Err(Launched::NoMapping(device)) if mapped => {
+        let (half, outcome) = attempt(inner, Half::new(&claim), spec, start, mapped).await;
+        let unmade = match outcome {
+            Ok(running) => return Ok(running),
+            Err(unmade) => unmade,
+        };
+        // The next attempt, here or by the caller, begins with nothing of this one left.
+        if let Some(mut half) = half {
+            half.undo().await;
+        }
+        match unmade {
+            Launched::NoMapping(device) if mapped => {
                 // Found out now, remembered for all that follow.
                 lock(&inner.unmapped).insert(device);
                 mapped = false;
-                prepared.half.undo().await;
             }
-            Err(Launched::NoMapping(_)) => {
+            Launched::NoMapping(_) => {
                 return Err(step(
                     Step::WorkspaceMapping.to_string(),
                     "not possible here",
                 ));
             }
-            Err(Launched::Failed(error)) => return Err(error),
-            Ok(running) => return Ok(running),
+            Launched::Failed(error) => return Err(error),
         }
     }
 }
 
-fn prepare(
+async fn attempt(
     inner: &Arc<Inner>,
-    id: &SandboxId,
+    mut half: Half,
+    spec: &SandboxSpec,
+    start: Start,
+    mapped: bool,
+) -> (Option<Half>, Result<Running, Launched>) {
+    let with = spec.clone();
+    let joined = tokio::task::spawn_blocking(move || {
+        let prepared = prepare(&mut half, &with, start, mapped);
+        (half, prepared)
+    });
+    let (mut half, prepared) = match joined.await {
+        Ok(joined) => joined,
+        Err(error) => return (None, Err(step("preparing", error).into())),
+    };
+    let outcome = match prepared {
+        Ok(prepared) => launch(inner, spec, &mut half, prepared).await,
+        Err(error) => Err(error.into()),
+    };
+    (Some(half), outcome)
+}
+
+fn prepare(
+    half: &mut Half,
     spec: &SandboxSpec,
     start: Start,
     may_map: bool,
 ) -> Result<Prepared, CreateError> {
-    let mut half = Half::new(inner, id);
-    let layer = take_layer(inner, id, spec, start, &mut half)?;
+    let (inner, id) = (Arc::clone(&half.inner), half.id.clone());
+    let layer = take_layer(&inner, &id, spec, start, half)?;
     let user = spec.user.unwrap_or(0);
     let (workspace, owners, owner_enforced) = match &spec.workspace {
         None => (None, Owners::AsOnDisk, None),
         Some(host) => {
             let (directory, owners, enforced) =
-                take_workspace(inner, host, half.range, user, may_map)?;
+                take_workspace(&inner, host, half.range, user, may_map)?;
             (Some(directory), owners, Some(enforced))
         }
     };
@@ -138,13 +160,11 @@ fn prepare(
         half.cpus = lock(&inner.placement).take(cpus_seen(cpus.value));
     }
     half.cgroups = true;
-    let root = half.range;
     let place = inner
         .cgroups
-        .make(id.as_str(), spec, root)
+        .make(id.as_str(), spec, half.range)
         .map_err(|error| step("making the cgroup", error))?;
     Ok(Prepared {
-        half,
         layer,
         workspace,
         owners,
@@ -290,9 +310,10 @@ impl<E: Into<CreateError>> From<E> for Launched {
 async fn launch(
     inner: &Arc<Inner>,
     spec: &SandboxSpec,
-    prepared: &mut Prepared,
+    half: &mut Half,
+    prepared: Prepared,
 ) -> Result<Running, Launched> {
-    let plan = plan_of(inner, spec, prepared)?;
+    let plan = plan_of(inner, spec, half, &prepared)?;
     let (ours, theirs) =
         std::os::unix::net::UnixStream::pair().map_err(|error| step("making the link", error))?;
     ours.set_nonblocking(true)
@@ -323,9 +344,9 @@ async fn launch(
         _ => Launched::Failed(step(failure.step.to_string(), words(&failure))),
     };
     match outcome {
-        Ok(pidfd) => prepared.half.child = Some(pidfd),
+        Ok(pidfd) => half.child = Some(pidfd),
         Err(LaunchError::Failed { failure, child }) => {
-            prepared.half.child = child;
+            half.child = child;
             return Err(failed(failure));
         }
         Err(error) => return Err(step("asking the launcher", error).into()),
@@ -335,7 +356,7 @@ async fn launch(
         None => step("starting the guest", "the first process died on the way").into(),
     })?;
     let link = UnixStream::from_std(ours).map_err(|error| step("making the link", error))?;
-    Ok(finish(inner, spec, prepared, link))
+    Ok(finish(inner, spec, half, prepared.owner_enforced, link))
 }
 
 /// A failure's cause, without its step, which the error names already.
@@ -359,8 +380,13 @@ fn words(failure: &Failure) -> String {
     }
 }
 
-fn plan_of(inner: &Inner, spec: &SandboxSpec, prepared: &Prepared) -> Result<Plan, CreateError> {
-    let users = match prepared.half.range {
+fn plan_of(
+    inner: &Inner,
+    spec: &SandboxSpec,
+    half: &Half,
+    prepared: &Prepared,
+) -> Result<Plan, CreateError> {
+    let users = match half.range {
         Some(first) => Users::Range {
             first,
             count: super::users::COUNT,
@@ -371,7 +397,7 @@ fn plan_of(inner: &Inner, spec: &SandboxSpec, prepared: &Prepared) -> Result<Pla
             gid: rustix::process::getegid().as_raw(),
         },
     };
-    let cpus = prepared.half.cpus.clone();
+    let cpus = half.cpus.clone();
     let cpus_seen = if cpus.is_empty() {
         lock(&inner.placement).all()
     } else {
@@ -415,11 +441,11 @@ async fn await_exec(report: OwnedFd) -> Result<(), Option<Failure>> {
 fn finish(
     inner: &Arc<Inner>,
     spec: &SandboxSpec,
-    prepared: &mut Prepared,
+    half: &mut Half,
+    owner: Option<Enforcement>,
     link: UnixStream,
 ) -> Running {
-    let enforced = enforced(inner, spec, prepared.owner_enforced.take());
-    let half = &mut prepared.half;
+    let enforced = enforced(inner, spec, owner);
     if let Some(pidfd) = half.child.take() {
         let sandbox = Sandbox {
             pidfd,

@@ -5,8 +5,37 @@ use crate::id::SandboxId;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 
+/// The right to make a sandbox of an id, held until it is there or everything of it is gone: nobody may make what is still
+/// being removed.
+#[derive(Debug)]
+pub(super) struct Claim {
+    inner: Arc<Inner>,
+    id: SandboxId,
+}
+
+impl Claim {
+    /// Takes it, unless somebody has it or the sandbox runs.
+    pub(super) fn take(inner: &Arc<Inner>, id: &SandboxId) -> Option<Arc<Self>> {
+        let free = lock(&inner.claimed).insert(id.clone());
+        let claim = free.then(|| Self {
+            inner: Arc::clone(inner),
+            id: id.clone(),
+        })?;
+        let runs = lock(&inner.sandboxes).contains_key(id);
+        (!runs).then(|| Arc::new(claim))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        lock(&self.inner.claimed).remove(&self.id);
+    }
+}
+
 /// What has been taken for a sandbox that is not there yet.
 pub(super) struct Half {
+    /// The right to make it.
+    claim: Arc<Claim>,
     /// The backend.
     pub(super) inner: Arc<Inner>,
     /// Whose it is.
@@ -39,8 +68,10 @@ impl Drop for Half {
 
 impl Half {
     /// Nothing is taken yet.
-    pub(super) fn new(inner: &Arc<Inner>, id: &SandboxId) -> Self {
+    pub(super) fn new(claim: &Arc<Claim>) -> Self {
+        let (inner, id) = (&claim.inner, &claim.id);
         Self {
+            claim: Arc::clone(claim),
             inner: Arc::clone(inner),
             id: id.clone(),
             range: None,
@@ -57,6 +88,7 @@ impl Half {
     pub(super) fn undo(&mut self) -> impl Future<Output = ()> + Send + 'static {
         self.done = true;
         let (inner, id) = (Arc::clone(&self.inner), self.id.clone());
+        let claim = Arc::clone(&self.claim);
         let (child, cpus) = (self.child.take(), std::mem::take(&mut self.cpus));
         let cgroups = self.cgroups;
         let layer = self.layer != HasLayer::No && !self.layer_is_old;
@@ -77,6 +109,7 @@ impl Half {
                 Ok(Err(error)) => tracing::warn!(error, "a sandbox that did not come to be"),
                 Err(error) => tracing::warn!(%error, "a sandbox that did not come to be"),
             }
+            drop(claim);
         }
     }
 }

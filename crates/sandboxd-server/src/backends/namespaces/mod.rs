@@ -96,6 +96,8 @@ struct Inner {
     placement: Mutex<Placement>,
     /// What runs; likewise, never over a wait.
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
+    /// Ids of sandboxes that are being made, or whose remains are being removed; likewise.
+    claimed: Mutex<BTreeSet<SandboxId>>,
     /// What is deleted and undone while nobody waits for it; the end waits.
     errands: Mutex<JoinSet<()>>,
     /// Devices whose file systems have turned out to have no idmapped mounts.
@@ -193,6 +195,7 @@ impl Inner {
             ranges: Mutex::new(ranges),
             placement: Mutex::new(Placement::of_this_process()),
             sandboxes: Mutex::new(HashMap::new()),
+            claimed: Mutex::new(BTreeSet::new()),
             errands: Mutex::new(JoinSet::new()),
             unmapped: Mutex::new(BTreeSet::new()),
             _instance: instance,
