@@ -36,6 +36,7 @@
 
 mod address;
 mod archive;
+mod builder;
 mod degrading;
 mod error;
 mod files;
@@ -50,10 +51,11 @@ mod shell;
 
 pub use address::{AddressError, Token};
 pub use archive::{ArchiveError, TreeBounds, WorkspaceArchive};
+pub use builder::{NameError, SandboxBuilder};
 pub use degrading::{DegradingSandbox, Grep};
 pub use error::{Refusal, RequestError};
 pub use files::FileError;
-pub use opening::{NameError, OpenError, SandboxBuilder};
+pub use opening::OpenError;
 pub use run::{Command, Output, RunError, RunId};
 pub use sandbox::Sandbox;
 /// The types of the HTTP API.

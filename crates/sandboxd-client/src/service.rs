@@ -2,10 +2,10 @@
 
 use crate::address::{Address, AddressError, Token, encode};
 use crate::archive::WorkspaceArchive;
+use crate::builder::SandboxBuilder;
 use crate::error::RequestError;
 use crate::http::{Ask, Carry, Http, carrier, plain};
 use crate::limits::{ANSWER_BYTES_MAX, OPEN_TIMEOUT, REQUEST_TIMEOUT};
-use crate::opening::SandboxBuilder;
 use hyper::Method;
 use hyper_util::client::legacy::connect::Connect;
 use sandboxd_api::policy::{PolicyUpdate, ServicePolicy};

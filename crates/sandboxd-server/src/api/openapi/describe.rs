@@ -1,23 +1,21 @@
 //! One route in words: what it takes, what it answers, why it refuses.
 
 use super::refusals::{self, Refusal};
+use super::responses::{Responses, refused, request_id, share};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use utoipa::openapi::content::ContentBuilder;
-use utoipa::openapi::example::ExampleBuilder;
 use utoipa::openapi::path::{
     HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn, PathItem,
 };
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::response::{Response, ResponseBuilder};
+use utoipa::openapi::response::ResponseBuilder;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, SchemaFormat, Type};
-use utoipa::openapi::{HeaderBuilder, Ref, RefOr, Required, SecurityRequirement};
+use utoipa::openapi::{Ref, RefOr, Required, SecurityRequirement};
 use utoipa::{PartialSchema, ToSchema};
 
 /// A named schema and those below it.
 type Schemas = Vec<(String, RefOr<Schema>)>;
-/// Responses by name.
-type Responses = BTreeMap<String, RefOr<Response>>;
 
 /// One route, described.
 pub(in crate::api) struct Described {
@@ -296,20 +294,6 @@ impl Described {
     }
 }
 
-/// Keeps a response under its name, or under another one if something else has it. Answers the name.
-fn share(shared: &mut Responses, name: &str, response: Response) -> String {
-    let response = RefOr::T(response);
-    let mut free = name.to_owned();
-    for number in 2.. {
-        match shared.get(&free) {
-            Some(known) if *known != response => free = format!("{name}-{number}"),
-            Some(_) | None => break,
-        }
-    }
-    shared.insert(free.clone(), response);
-    free
-}
-
 fn secured(operation: OperationBuilder) -> OperationBuilder {
     let none: [&str; 0] = [];
     operation
@@ -334,68 +318,10 @@ fn path_part(name: &str, about: &str, pattern: &str) -> ParameterBuilder {
         .example(Some(json!(example)))
 }
 
-fn request_id() -> utoipa::openapi::Header {
-    HeaderBuilder::new()
-        .description(Some("The request's id."))
-        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
-        .build()
-}
-
 fn bytes_content() -> utoipa::openapi::Content {
     let format = SchemaFormat::Custom("binary".to_owned());
     let schema = ObjectBuilder::new()
         .schema_type(Type::String)
         .format(Some(format));
     ContentBuilder::new().schema(Some(schema)).build()
-}
-
-/// One status with every reason for it.
-fn refused(why: &[Refusal]) -> Response {
-    let about: Vec<String> = match why {
-        [only] => vec![only.about.to_owned()],
-        several => several
-            .iter()
-            .map(|reason| format!("- `{}`: {}", reason.code, reason.about))
-            .collect(),
-    };
-    let code = HeaderBuilder::new()
-        .description(Some("A stable word for programs."))
-        .schema(Some(
-            ObjectBuilder::new()
-                .schema_type(Type::String)
-                .enum_values(Some(why.iter().map(|reason| reason.code))),
-        ))
-        .build();
-    let response = ResponseBuilder::new()
-        .description(about.join("\n"))
-        .header(sandboxd_api::REQUEST_ID_HEADER, request_id());
-    if why.iter().all(|reason| reason.detail.is_plain()) {
-        let schema = ObjectBuilder::new().schema_type(Type::String);
-        let content = ContentBuilder::new()
-            .schema(Some(schema))
-            .example(Some(json!("Internal Server Error")));
-        return response.content("text/plain", content.build()).build();
-    }
-    let examples = why
-        .iter()
-        .filter(|reason| !reason.detail.is_plain())
-        .map(|reason| {
-            let example =
-                ExampleBuilder::new().value(Some(json!({ "detail": reason.detail.value() })));
-            (reason.code, RefOr::T(example.build()))
-        });
-    let content = ContentBuilder::new()
-        .schema(Some(Ref::from_schema_name("ErrorBody")))
-        .examples_from_iter(examples);
-    let mut response = response
-        .header(sandboxd_api::ERROR_CODE_HEADER, code)
-        .content("application/json", content.build());
-    if why.iter().any(|reason| reason.detail.is_plain()) {
-        let schema = ObjectBuilder::new().schema_type(Type::String);
-        response = response.content(
-            "text/plain",
-            ContentBuilder::new().schema(Some(schema)).build(),
-        );
-    }
-    response.build()
 }

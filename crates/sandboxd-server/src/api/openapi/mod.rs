@@ -1,7 +1,7 @@
 //! The OpenAPI document, and the page that shows it. Schemas come from the types of the API; what each route does, which
 //! answers it has and when it refuses stands here, one file per resource.
 //!
-//! - [`describe`]: one route in words; [`refusals`]: why requests are refused.
+//! - [`describe`]: one route in words; [`refusals`]: why requests are refused; [`responses`]: what is answered then.
 //! - [`service`], [`sessions`], [`run`], [`files`], [`shell`], [`archive`]: the routes.
 //! - [`page`]: the document for people, in a browser.
 
@@ -9,6 +9,7 @@ mod archive;
 mod describe;
 mod files;
 mod refusals;
+mod responses;
 mod run;
 mod service;
 mod sessions;
