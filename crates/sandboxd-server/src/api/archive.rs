@@ -217,8 +217,21 @@ fn row(entry: &Entry, directory: &str) -> FileEntry {
 }
 
 /// A time as ISO 8601 in UTC, with microseconds only where there are some.
+///
+/// They are rounded as those are who read a time as seconds in floating point, so that they find the same text.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "both are whole numbers far inside what an i128 holds"
+)]
 fn iso_8601(nanos: i64) -> Option<String> {
-    let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(nanos)).ok()?;
+    let (seconds, rest) = (
+        nanos.div_euclid(1_000_000_000),
+        nanos.rem_euclid(1_000_000_000),
+    );
+    let stamp = seconds as f64 + 1e-9 * rest as f64;
+    let micros = ((stamp - stamp.trunc()) * 1e6).round_ties_even();
+    let micros = stamp.trunc() as i128 * 1_000_000 + micros as i128;
+    let time = OffsetDateTime::from_unix_timestamp_nanos(micros * 1_000).ok()?;
     let micros = time.microsecond();
     let fraction = if micros == 0 {
         String::new()
@@ -243,12 +256,26 @@ mod tests {
     #[test]
     fn times_are_iso_8601_in_utc() {
         let of = |nanos| iso_8601(nanos).expect("a time");
-        assert_eq!(of(0), "1970-01-01T00:00:00+00:00");
-        assert_eq!(
-            of(1_700_000_000_123_456_789),
-            "2023-11-14T22:13:20.123456+00:00"
-        );
-        assert_eq!(of(-1_000), "1969-12-31T23:59:59.999999+00:00");
+        let table = [
+            (0, "1970-01-01T00:00:00+00:00"),
+            (-1_000, "1969-12-31T23:59:59.999999+00:00"),
+            (
+                1_700_000_000_123_456_789,
+                "2023-11-14T22:13:20.123457+00:00",
+            ),
+            (
+                1_796_034_452_852_143_400,
+                "2026-11-30T10:27:32.852143+00:00",
+            ),
+            (
+                1_796_034_452_852_143_900,
+                "2026-11-30T10:27:32.852144+00:00",
+            ),
+            (1_796_034_452_999_999_900, "2026-11-30T10:27:33+00:00"),
+        ];
+        for (nanos, text) in table {
+            assert_eq!(of(nanos), text, "{nanos}");
+        }
         assert!(iso_8601(i64::MIN).is_some() && iso_8601(i64::MAX).is_some());
     }
 
