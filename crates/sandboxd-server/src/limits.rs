@@ -46,8 +46,12 @@ pub const STOP_SECONDS_MAX: u64 = 20;
 pub const FILE_SECONDS_MAX: u64 = 30;
 /// How long a stop waits for its run to appear, in milliseconds.
 pub const STOP_APPEAR_MILLIS: u64 = 1_000;
-/// How long a shutdown waits for what is running, in seconds.
-pub const SHUTDOWN_SECONDS_MAX: u64 = 25;
+/// How long a shutdown waits for what is running, its backend included, in seconds.
+pub const SHUTDOWN_SECONDS_MAX: u64 = 20;
+/// How much of that is the backend's own, in seconds.
+pub const SHUTDOWN_BACKEND_SECONDS: u64 = 5;
+/// How long the service may take to end, whatever hangs, in seconds (what starts services kills them about then).
+pub const END_SECONDS_MAX: u64 = 30;
 /// Largest JSON request body, in bytes (a base64 write of the era A client carries a whole file).
 pub const JSON_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Entries of one directory listing.
@@ -100,5 +104,8 @@ const _: () = assert!(
         + CONNECT_SECONDS_MAX
         < WAKE_SECONDS_MAX
 );
+// Requests finish, sessions and backend end, the backend ends alone, the last answers leave.
+const _: () = assert!(3 * SHUTDOWN_DRAIN_SECONDS + SHUTDOWN_SECONDS_MAX < END_SECONDS_MAX);
+const _: () = assert!(SHUTDOWN_BACKEND_SECONDS < SHUTDOWN_SECONDS_MAX);
 const _: () = assert!(STOP_GRACE_MILLIS < RUN_END_GRACE_MILLIS);
 const _: () = assert!(RUN_END_GRACE_MILLIS < ANSWER_GRACE_SECONDS * 1_000);

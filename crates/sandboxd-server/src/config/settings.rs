@@ -103,7 +103,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting(
         "container_ttl",
-        "seconds after which a kept layer is deleted; optional",
+        "seconds of sleep after which a kept layer is deleted; optional",
     ),
     setting("sandbox_uid", "uid that runs have inside; optional"),
     setting(

@@ -51,6 +51,8 @@ pub trait Ledger: Send + Sync + fmt::Debug {
     async fn put(&self, record: Record) -> Result<(), LedgerError>;
     /// Strikes a session out. One that is not there is fine.
     async fn remove(&self, id: &SessionId) -> Result<(), LedgerError>;
+    /// Every session that is written down.
+    async fn all(&self) -> Result<Vec<Record>, LedgerError>;
 }
 
 /// Records in memory: they go with the daemon.
@@ -79,5 +81,9 @@ impl Ledger for MemoryLedger {
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         records.remove(id);
         Ok(())
+    }
+
+    async fn all(&self) -> Result<Vec<Record>, LedgerError> {
+        Ok(self.records())
     }
 }

@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::config::Service;
 use crate::id::{RunId, SessionId};
 use crate::limits::{
-    PREPARE_SECONDS_MAX, SHUTDOWN_SECONDS_MAX, STOP_SECONDS_MAX, WAKE_SECONDS_MAX,
+    PREPARE_SECONDS_MAX, SHUTDOWN_BACKEND_SECONDS, SHUTDOWN_SECONDS_MAX, WAKE_SECONDS_MAX,
 };
 use crate::runtimes::Runtime;
 use crate::workspaces::Workspaces;
@@ -93,6 +93,7 @@ impl Sessions {
             ledger,
             parts.service,
         ));
+        reaper::clear_strays(&shared).await;
         shared.tasks.spawn(reaper::live(shared.clone()));
         if shared.service().prewarm {
             shared.tasks.spawn(prewarm(shared.clone()));
@@ -361,14 +362,15 @@ impl Sessions {
             let _ = shared.report(&id, serial, close);
         }
         shared.tasks.close();
-        let owners = timeout(Duration::from_secs(STOP_SECONDS_MAX), shared.tasks.wait());
+        let patience = SHUTDOWN_SECONDS_MAX - SHUTDOWN_BACKEND_SECONDS;
+        let owners = timeout(Duration::from_secs(patience), shared.tasks.wait());
         if owners.await.is_err() {
             tracing::error!(
                 "some sessions did not end in time; their sandboxes end with the daemon"
             );
         }
-        let rest = SHUTDOWN_SECONDS_MAX.saturating_sub(STOP_SECONDS_MAX).max(1);
-        let backend = timeout(Duration::from_secs(rest), shared.backend.shutdown());
+        let rest = Duration::from_secs(SHUTDOWN_BACKEND_SECONDS);
+        let backend = timeout(rest, shared.backend.shutdown());
         if backend.await.is_err() {
             tracing::error!(backend = shared.backend.name(), "did not end in time");
         }

@@ -5,7 +5,7 @@
 use super::ledger::Standing;
 use super::reaper::Claim;
 use super::spec::sandbox_spec;
-use super::state::{Action, Event};
+use super::state::{Action, Event, State};
 use super::table::{Detail, Shared};
 use crate::backends::{Enforced, KeepLayer, Start};
 use crate::id::{SandboxId, SessionId};
@@ -111,7 +111,7 @@ impl Owner {
                     .await
             }
             Action::Stop(sandbox) => AssertUnwindSafe(self.stop(sandbox)).catch_unwind().await,
-            Action::Clear(sandbox) => AssertUnwindSafe(self.remove(&sandbox)).catch_unwind().await,
+            Action::Clear(sandbox) => AssertUnwindSafe(self.clear(&sandbox)).catch_unwind().await,
             Action::End { sandbox, purge } => {
                 AssertUnwindSafe(self.end(sandbox, purge))
                     .catch_unwind()
@@ -126,12 +126,23 @@ impl Owner {
         self.held = None;
         let cause = Some("internal error".to_owned());
         match order {
-            Action::Create { sandbox, .. } => {
-                let _ = AssertUnwindSafe(self.remove(&sandbox)).catch_unwind().await;
+            Action::Create { sandbox, layer } => {
+                let undone = AssertUnwindSafe(self.undo(&sandbox, layer));
+                let _ = undone.catch_unwind().await;
                 self.report_cause(Event::StartFailed, cause);
             }
-            Action::Stop(_) => self.report(Event::Stopped { layer: false }),
-            Action::End { .. } => self.report_cause(Event::Closed, cause),
+            Action::Stop(sandbox) => {
+                let removed = AssertUnwindSafe(self.remove(&sandbox));
+                let _ = removed.catch_unwind().await;
+                self.report(Event::Stopped { layer: false });
+            }
+            Action::End { sandbox, .. } => {
+                if let Some(sandbox) = sandbox {
+                    let removed = AssertUnwindSafe(self.remove(&sandbox));
+                    let _ = removed.catch_unwind().await;
+                }
+                self.report_cause(Event::Closed, cause);
+            }
             Action::Clear(_) | Action::PassSlot(_) | Action::Forget => {}
         }
     }
@@ -153,34 +164,47 @@ impl Owner {
             }
             Err(cause) => {
                 tracing::warn!(session = %self.id, %sandbox, cause, "a sandbox did not start");
-                if layer {
-                    // What was kept must survive the failure: the next request tries again.
-                    let stopped = self.shared.backend.stop(&sandbox, KeepLayer::Yes);
-                    let _ = timeout(Duration::from_secs(STOP_SECONDS_MAX), stopped).await;
-                } else {
-                    self.remove(&sandbox).await;
-                }
+                self.undo(&sandbox, layer).await;
                 self.report_cause(Event::StartFailed, Some(cause));
             }
         }
     }
 
+    /// Ends what there is of a sandbox that did not start.
+    async fn undo(&self, sandbox: &SandboxId, layer: bool) {
+        if layer {
+            // What was kept must survive the failure: the next request tries again.
+            let stopped = self.shared.backend.stop(sandbox, KeepLayer::Yes);
+            let _ = timeout(Duration::from_secs(STOP_SECONDS_MAX), stopped).await;
+        } else {
+            self.remove(sandbox).await;
+        }
+    }
+
     /// Image, workspace, sandbox, guest: each with its deadline, each with its cause.
     async fn make(&self, sandbox: &SandboxId, layer: bool) -> Result<(Client, Enforced), String> {
-        let (service, runtime) = {
+        let (service, runtime, is_first) = {
             let table = self.shared.table();
+            let state = table.house.get(&self.id).map(|rental| &rental.state);
+            let is_first = matches!(state, Some(State::Opening { .. }));
             let detail = table.details.get(&self.id).ok_or("the session is gone")?;
             let service = table.service.clone();
             // A policy update applies to the next sandbox; a runtime that left the allowlist is still this session's.
             let current = service.runtimes.get(&detail.runtime.alias).cloned();
             let runtime = current.map_or_else(|| detail.runtime.clone(), Arc::new);
-            (service, runtime)
+            (service, runtime, is_first)
         };
         let image = bounded(PREPARE_SECONDS_MAX, self.shared.backend.prepare(&runtime))
             .await
             .ok_or("the image was not ready in time")?
             .map_err(|e| e.to_string())?;
-        let making = self.shared.workspaces.clone().make(self.id.clone());
+        let workspaces = self.shared.workspaces.clone();
+        let making = async {
+            match is_first {
+                true => workspaces.make(self.id.clone()).await,
+                false => workspaces.find(self.id.clone()).await,
+            }
+        };
         let workspace = bounded(WORKSPACE_SECONDS_MAX, making)
             .await
             .ok_or("the workspace was not ready in time")?
@@ -222,12 +246,18 @@ impl Owner {
         let mut layer = false;
         if keep {
             let stopped = self.shared.backend.stop(&sandbox, KeepLayer::Yes);
-            match bounded(STOP_SECONDS_MAX, stopped).await {
-                Some(Ok(())) => layer = true,
-                Some(Err(error)) => {
-                    tracing::error!(session = %self.id, %error, "the write layer was not kept");
-                }
-                None => tracing::error!(session = %self.id, "the write layer was not kept in time"),
+            let problem = match bounded(STOP_SECONDS_MAX, stopped).await {
+                Some(Ok(())) => None,
+                Some(Err(error)) => Some(error.to_string()),
+                None => Some("not in time".to_owned()),
+            };
+            // What is there all the same is not thrown away: a wake says so where it cannot be used.
+            layer = match &problem {
+                None => true,
+                Some(_) => self.is_kept(&sandbox).await,
+            };
+            if let Some(cause) = problem {
+                tracing::error!(session = %self.id, cause, layer, "the write layer was not kept well");
             }
         }
         if !layer {
@@ -240,6 +270,16 @@ impl Owner {
             tracing::error!(session = %self.id, cause, "that it sleeps was not written down");
         }
         self.report(Event::Stopped { layer });
+    }
+
+    /// Whether the backend has a layer of this sandbox, and nothing that still writes into it.
+    async fn is_kept(&self, sandbox: &SandboxId) -> bool {
+        let listed = bounded(STOP_SECONDS_MAX, self.shared.backend.list()).await;
+        let Some(Ok(found)) = listed else {
+            return false;
+        };
+        let mut kept = found.iter().filter(|found| !found.running);
+        kept.any(|found| found.id == *sandbox)
     }
 
     async fn end(&mut self, sandbox: Option<SandboxId>, purge: bool) {
@@ -276,6 +316,19 @@ impl Owner {
     async fn mark_used(&self) {
         let touched = self.shared.workspaces.clone().touch(self.id.clone());
         let _ = bounded(WORKSPACE_SECONDS_MAX, touched).await;
+    }
+
+    /// Removes what is left of a sandbox. A sleeper's record names its layer no more before that goes.
+    async fn clear(&self, sandbox: &SandboxId) {
+        let is_asleep = {
+            let table = self.shared.table();
+            let state = table.house.get(&self.id).map(|rental| &rental.state);
+            matches!(state, Some(State::Hibernated { layer: None, .. }))
+        };
+        if is_asleep && let Err(cause) = self.write_down(Standing::Hibernated(None)).await {
+            tracing::error!(session = %self.id, cause, "that its layer goes was not written down");
+        }
+        self.remove(sandbox).await;
     }
 
     /// Removes every trace of a sandbox; the end of the link ends its processes even where that fails.

@@ -1,9 +1,11 @@
-//! Ends what nobody uses: idle sessions, long sleepers, and stored workspaces past their time.
+//! Ends what nobody uses: idle sessions, long sleepers, kept layers and stored workspaces past their time, and at the
+//! start layers that no session has.
 
+use super::ledger::Standing;
 use super::state::{Event, Why};
 use super::table::Shared;
-use crate::id::SessionId;
-use crate::limits::WORKSPACE_SECONDS_MAX;
+use crate::id::{SandboxId, SessionId};
+use crate::limits::{LEDGER_SECONDS_MAX, STOP_SECONDS_MAX, WORKSPACE_SECONDS_MAX};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -28,7 +30,9 @@ pub(super) async fn pass(shared: &Arc<Shared>) {
 
 /// Closes what is idle. The sessions' owners do the work; nothing is waited for.
 fn reap(shared: &Arc<Shared>) {
-    let than = Duration::from_secs(shared.service().idle_timeout);
+    let service = shared.service();
+    let than = Duration::from_secs(service.idle_timeout);
+    let layers_than = service.container_ttl.map(Duration::from_secs);
     let all: Vec<(SessionId, u64)> = {
         let table = shared.table();
         let each = table.house.iter();
@@ -42,6 +46,43 @@ fn reap(shared: &Arc<Shared>) {
             .is_ok()
         {
             tracing::info!(session = %id, "closed: idle");
+        } else if let Some(than) = layers_than
+            && shared.report(&id, serial, Event::Expire { than }).is_ok()
+        {
+            tracing::info!(session = %id, "its kept layer is past its time");
+        }
+    }
+}
+
+/// Removes the layers that no session on record has: nobody could ever wake them. To be called before the first open.
+pub(super) async fn clear_strays(shared: &Arc<Shared>) {
+    let limit = Duration::from_secs(STOP_SECONDS_MAX);
+    let (listed, records) = tokio::join!(
+        timeout(limit, shared.backend.list()),
+        timeout(Duration::from_secs(LEDGER_SECONDS_MAX), shared.ledger.all()),
+    );
+    let (Ok(Ok(found)), Ok(Ok(records))) = (listed, records) else {
+        tracing::error!("layers without a session could not be looked for");
+        return;
+    };
+    let has_an_owner = |id: &SandboxId| {
+        records.iter().any(|record| match &record.standing {
+            Standing::Resident(sandbox) | Standing::Hibernated(Some(sandbox)) => sandbox == id,
+            Standing::Hibernated(None) => false,
+        })
+    };
+    let strays = found
+        .into_iter()
+        .filter(|found| !found.running && !has_an_owner(&found.id));
+    for stray in strays {
+        match timeout(limit, shared.backend.destroy(&stray.id)).await {
+            Ok(Ok(())) => tracing::info!(layer = %stray.id, "removed: no session has it"),
+            Ok(Err(error)) => tracing::error!(layer = %stray.id, %error, "not removed"),
+            Err(_) => {
+                // One that hangs would not be the last; the next start tries again.
+                tracing::error!(layer = %stray.id, "not removed in time");
+                return;
+            }
         }
     }
 }

@@ -121,6 +121,11 @@ pub(super) enum Event {
         /// Whether the slot is still somebody else's.
         waits: bool,
     },
+    /// It has slept longer than this, so the layer that was kept for it goes.
+    Expire {
+        /// So long.
+        than: Duration,
+    },
     /// It has to end.
     Close(Why),
     /// Nothing is left of it.
@@ -288,6 +293,7 @@ impl Rental {
             Event::Hibernate { heir } => self.hibernate(heir, now),
             Event::Stopped { layer } => self.stopped(layer, now),
             Event::Wake { sandbox, waits } => self.wake(sandbox, waits),
+            Event::Expire { than } => self.expire(than, now),
             Event::Close(why) => self.close(why, now),
             Event::Closed => self.closed(),
         }
@@ -509,6 +515,24 @@ impl Rental {
             waits,
         };
         Ok((self.to(state), actions))
+    }
+
+    fn expire(&self, than: Duration, now: Duration) -> Step {
+        match &self.state {
+            State::Hibernated { .. } if self.uses > 0 => Err(Refusal::Busy),
+            State::Hibernated {
+                layer: Some(layer),
+                since,
+            } if now.saturating_sub(*since) > than => {
+                let state = State::Hibernated {
+                    layer: None,
+                    since: *since,
+                };
+                Ok((self.to(state), vec![Action::Clear(layer.clone())]))
+            }
+            State::Hibernated { layer: Some(_), .. } => Err(Refusal::Recent),
+            _ => Err(Refusal::Unexpected),
+        }
     }
 
     fn close(&self, why: Why, now: Duration) -> Step {

@@ -191,7 +191,11 @@ impl Shared {
         orders: Orders,
     ) {
         let mut touched: Vec<SessionId> = about.cloned().into_iter().collect();
+        let mut cleared: Option<SessionId> = None;
         for (id, action) in orders {
+            if matches!(action, Action::Clear(_)) {
+                cleared = Some(id.clone());
+            }
             match action {
                 Action::Forget => {
                     // Waiters see their channel closed, with the last cause in it.
@@ -213,8 +217,14 @@ impl Shared {
                 detail.sample = None;
                 detail.enforced = Enforced::default();
             }
-            // Nothing is left to be owned: the owner ends when it has done what was ordered before.
-            if matches!(rental.state, State::Hibernated { .. } | State::Lost) {
+            // Nothing is left to be owned: the owner ends when it has done what was ordered before. A sleeper's that
+            // is removing its layer stays, so that it and a wake do not write the session's record at once.
+            let is_over = match rental.state {
+                State::Hibernated { .. } => cleared.as_ref() != Some(&id),
+                State::Lost => true,
+                _ => false,
+            };
+            if is_over {
                 detail.owner = None;
             }
             detail.stage.send_modify(|_| {});

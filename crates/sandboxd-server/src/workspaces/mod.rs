@@ -98,6 +98,24 @@ impl Workspaces {
         made.map(Some).map_err(|cause| WorkspaceError { id, cause })
     }
 
+    /// As [`Workspaces::make`] for a session that has been open before: its workspace has to be there, since an empty one
+    /// in its place would look as if the files had never been.
+    ///
+    /// # Errors
+    /// What the system says, also of a workspace that is gone.
+    pub async fn find(self, id: SessionId) -> Result<Option<PathBuf>, WorkspaceError> {
+        let Some(root) = self.root else {
+            return Ok(None);
+        };
+        let found = {
+            let id = id.clone();
+            on_a_thread(move || root.find(&id)).await
+        };
+        found
+            .map(Some)
+            .map_err(|cause| WorkspaceError { id, cause })
+    }
+
     /// Marks a workspace as used now; none there is fine.
     pub async fn touch(self, id: SessionId) {
         if let Some(root) = self.root {
@@ -230,6 +248,20 @@ impl Root {
         } else {
             open_dir(&home, FILES)?;
         }
+        touch(&home)?;
+        Ok(self.path.join(id.as_str()).join(FILES))
+    }
+
+    fn find(&self, id: &SessionId) -> io::Result<PathBuf> {
+        let gone = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => io::Error::new(
+                io::ErrorKind::NotFound,
+                "the stored files are gone; delete the session to begin anew",
+            ),
+            _ => error,
+        };
+        let home = self.home(id).map_err(gone)?;
+        open_dir(&home, FILES).map_err(gone)?;
         touch(&home)?;
         Ok(self.path.join(id.as_str()).join(FILES))
     }

@@ -7,6 +7,7 @@
 mod bad_days;
 mod crowd;
 mod files;
+mod kept;
 mod opening;
 mod runs;
 mod sleeping;

@@ -223,6 +223,9 @@ impl Backend for InMemory {
             if keep == KeepLayer::Yes {
                 let tree = sandbox.guest.take_tree();
                 self.inside().layers.insert(id.clone(), tree);
+                if self.switches.keep_fails() {
+                    return Err(StopError("the double was told to fail".to_owned()));
+                }
             }
         }
         Ok(())

@@ -22,6 +22,7 @@ pub struct Switches {
 struct Set {
     create_fails: Option<String>,
     create_panics: bool,
+    keep_fails: bool,
     create_gate: Option<Arc<Semaphore>>,
     stop_gate: Option<Arc<Semaphore>>,
     create_delay: Duration,
@@ -72,6 +73,15 @@ impl Switches {
     /// Making a sandbox panics.
     pub fn panic_in_create(&self, on: bool) {
         self.set().create_panics = on;
+    }
+
+    /// A stop that keeps the layer says that it failed, although the layer is there.
+    pub fn fail_keeps(&self, on: bool) {
+        self.set().keep_fails = on;
+    }
+
+    pub(super) fn keep_fails(&self) -> bool {
+        self.set().keep_fails
     }
 
     /// Each sandbox takes so long to start.

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// The file with the note.
 const NOTE: &str = "note";
+/// Its next content, on its way.
+const FRESH_NOTE: &str = "note.new";
 
 /// Where layers are.
 #[derive(Debug)]
@@ -81,7 +83,7 @@ impl Layers {
         let path = self.path(id, kept);
         self.throw_away(&path)?;
         private(&path)?;
-        fs::write(path.join(NOTE), Note::text(range, &self.boot, image))?;
+        write_note(&path, &Note::text(range, &self.boot, image))?;
         for part in ["upper", "work"] {
             let directory = path.join(part);
             fs::create_dir(&directory)?;
@@ -105,7 +107,7 @@ impl Layers {
         }
         // From now on it is in use again, in this boot.
         let text = Note::text(note.range, &self.boot, &note.image);
-        fs::write(path.join(NOTE), text)?;
+        write_note(&path, &text)?;
         Ok(Some((Self::opened(path)?, note)))
     }
 
@@ -158,10 +160,7 @@ impl Layers {
         rustix::fs::syncfs(fs::File::open(&path)?)?;
         let note = self.note(&path);
         let note = note.ok_or_else(|| io::Error::other("the layer's note is missing"))?;
-        fs::write(
-            path.join(NOTE),
-            Note::text(note.range, "synced", &note.image),
-        )
+        write_note(&path, &Note::text(note.range, "synced", &note.image))
     }
 
     /// Removes a sandbox's layer: at once out of sight, the content later.
@@ -186,6 +185,13 @@ impl Layers {
             }
         }
     }
+}
+
+/// Whole or not at all: a disk that is full must not cost a layer its note, without which nobody can use it.
+fn write_note(layer: &Path, text: &str) -> io::Result<()> {
+    let fresh = layer.join(FRESH_NOTE);
+    fs::write(&fresh, text)?;
+    fs::rename(fresh, layer.join(NOTE))
 }
 
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
