@@ -419,8 +419,12 @@ unsafe extern "C" fn bear(job: *mut c_void) -> ! {
                 give_up(job, Stage::SetUp, done);
             }
         }
-        let cloexec = libc::CLOSE_RANGE_CLOEXEC as usize;
-        raw(libc::SYS_close_range, [3, u32::MAX as usize, cloexec, 0, 0]);
+        // Closed here, not only by the exec: the caller's paths may lead through `/proc/self/fd`, and among the guest's
+        // descriptors is the directory of its cgroups. The table is this child's own.
+        let closed = raw(libc::SYS_close_range, [3, u32::MAX as usize, 0, 0, 0]);
+        if closed < 0 {
+            give_up(job, Stage::SetUp, closed);
+        }
         raise_oom_score();
         let entered = raw(libc::SYS_chdir, [job.cwd as usize, 0, 0, 0, 0]);
         if entered < 0 {

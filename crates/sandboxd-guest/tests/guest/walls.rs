@@ -1,9 +1,9 @@
 //! What stands between the guest and what runs beside it.
 
-use crate::house::{SOON, init_house, outcome, run, sh, start, user_house};
+use crate::house::{SOON, cgroup_house, house, init_house, outcome, run, sh, start, user_house};
 use bytes::Bytes;
 use sandboxd_protocol::client::Output;
-use sandboxd_protocol::message::{Ended, PathRule};
+use sandboxd_protocol::message::{Ended, NotStarted, PathRule};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -124,6 +124,29 @@ async fn a_run_with_a_user_of_its_own_has_no_capability_and_its_files_are_its_ow
         (ended.out(), ended.exit.ended),
         ("refused\n", Ended::Timeout)
     );
+}
+
+/// A link that a program planted is enough to choose a working directory, so it must find nothing of the guest's.
+#[tokio::test]
+async fn no_working_directory_leads_through_the_guests_descriptors() {
+    for house in [Some(house().await), cgroup_house().await] {
+        let Some(house) = house else { continue };
+        for number in 3..24 {
+            let link = house.dir.path().join(format!("to-{number}"));
+            std::os::unix::fs::symlink(format!("/proc/self/fd/{number}"), &link).expect("made");
+            let mut asked = sh("pwd; ls");
+            asked.cwd = Some(link.to_str().expect("text").as_bytes().to_vec());
+            let (_input, mut events) = house.client.run(asked).await.expect("asked");
+            let first = timeout(SOON, events.next()).await.expect("no hang");
+            assert!(
+                matches!(
+                    &first,
+                    Ok(Some(Output::NotStarted(NotStarted::Cwd(_, libc::ENOENT))))
+                ),
+                "{number}: {first:?}"
+            );
+        }
+    }
 }
 
 /// A daemon that talks nonsense, or not at all, costs only its own link.
