@@ -18,7 +18,7 @@ mod remove;
 mod verdict;
 mod write;
 
-pub use directory::kind_of;
+pub use directory::{Part, Wanted, kind_of};
 pub use read::Reading;
 pub use remove::Removal;
 pub use write::Writing;

@@ -369,6 +369,48 @@ fn listings_are_sorted_bounded_and_can_show_everything() {
 }
 
 #[test]
+fn a_part_is_read_only_as_far_as_wanted() {
+    let place = place();
+    let dir = place.work().join("many");
+    fs::create_dir(&dir).expect("made");
+    for number in 0..2_000 {
+        fs::write(dir.join(format!("f{number}")), "").expect("written");
+    }
+    let part = |path: &[u8], entries, names| {
+        let part = place.files().part(path, Wanted { entries, names });
+        part.expect("listed")
+    };
+    let one = part(b"many", 1, 10_000);
+    assert_eq!((one.entries.len(), one.more, one.names), (1, true, 2));
+    let none = part(b"many", 0, 10_000);
+    assert_eq!((none.entries.len(), none.more, none.names), (0, true, 1));
+    let exact = part(b"many", 2_000, 2_000);
+    assert_eq!((exact.entries.len(), exact.more), (2_000, false));
+    assert!(exact.entries.is_sorted_by_key(|entry| &entry.name));
+    let few_names = part(b"many", 2_000, 7);
+    let counts = (few_names.entries.len(), few_names.more, few_names.names);
+    assert_eq!(counts, (7, true, 7));
+
+    // Links and special files are passed over, and cost a name each.
+    let mixed = part(b"", 100, 100);
+    let names: Vec<&[u8]> = mixed.entries.iter().map(|entry| &entry.name[..]).collect();
+    assert_eq!(names, [&b"d"[..], b"f", b"many", b"withfifo", b"withlink"]);
+    assert_eq!((mixed.more, mixed.names), (false, 10));
+
+    for (path, error) in [
+        (&b"f"[..], FileError::NotADirectory),
+        (b"gone", FileError::NotFound),
+        (b"ld", HandBack::Link.into()),
+    ] {
+        let wanted = Wanted {
+            entries: 1,
+            names: 1,
+        };
+        assert_eq!(place.files().part(path, wanted), Err(error));
+    }
+}
+
+#[test]
 fn an_entry_says_what_the_file_is() {
     let place = place();
     let Entry {

@@ -56,6 +56,10 @@ pub const END_SECONDS_MAX: u64 = 30;
 pub const JSON_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Entries of one directory listing.
 pub const LIST_ENTRIES_MAX: u32 = 100_000;
+/// Entries of all trees of one request together; what is past them is left out, and said.
+pub const TREES_ENTRIES_MAX: usize = 200_000;
+/// Names read from stored directories for one request, those of links and special files included.
+pub const ARCHIVE_NAMES_MAX: usize = 1_000_000;
 
 /// Connections at once; further ones wait to be accepted.
 pub const CONNECTIONS_MAX: usize = 4096;

@@ -8,6 +8,7 @@ use super::request::{Json, OfWorkspace, Service};
 use super::shell::BASE64;
 use super::text;
 use crate::id::SessionId;
+use crate::limits::{ARCHIVE_NAMES_MAX, LIST_ENTRIES_MAX, TREES_ENTRIES_MAX};
 use crate::sessions::ArchiveError;
 use axum::extract::State;
 use base64::Engine as _;
@@ -15,6 +16,7 @@ use sandboxd_api::archive as api;
 use sandboxd_api::error::Detail;
 use sandboxd_api::files::FileEntry;
 use sandboxd_api::shell::{ReadBytesResponse, ReadRequest, ReadResponse};
+use sandboxd_files::Wanted;
 use sandboxd_protocol::message::{Entry, Kind};
 use std::collections::VecDeque;
 use time::OffsetDateTime;
@@ -34,9 +36,21 @@ pub(super) async fn ls(
     OfWorkspace(id): OfWorkspace,
     Json(path): Json<OnPath>,
 ) -> Answer {
-    let entries = app.sessions.archive_list(&id, &path.0).await?;
+    let wanted = Wanted {
+        entries: usize::try_from(LIST_ENTRIES_MAX).unwrap_or(usize::MAX),
+        names: ARCHIVE_NAMES_MAX,
+    };
+    let part = app.sessions.archive_list(&id, &path.0, wanted).await?;
+    if part.more {
+        // A listing has no words for "and more", and half of one that looks whole misleads.
+        return Err(ArchiveError::TooMany(path.0, LIST_ENTRIES_MAX).into());
+    }
     let directory = below_root(&path.0, &app.sessions.service().work_dir);
-    let rows: Vec<FileEntry> = entries.iter().map(|entry| row(entry, &directory)).collect();
+    let rows: Vec<FileEntry> = part
+        .entries
+        .iter()
+        .map(|entry| row(entry, &directory))
+        .collect();
     Ok(answer::json(&rows))
 }
 
@@ -84,7 +98,9 @@ pub(super) async fn tree(
     OfWorkspace(id): OfWorkspace,
     Json(ask): Json<api::TreeRequest>,
 ) -> Answer {
-    Ok(answer::json(&grown(&app, &id, &ask).await?))
+    Ok(answer::json(
+        &grown(&app, &id, &ask, &mut Left::all()).await?,
+    ))
 }
 
 /// Body of `POST /workspaces/trees`, checked.
@@ -108,8 +124,9 @@ impl Decode for Trees {
 /// `POST /workspaces/trees`
 pub(super) async fn trees(State(app): State<App>, _: Service, Json(ask): Json<Trees>) -> Answer {
     let mut results = Vec::with_capacity(ask.sessions.len());
+    let mut left = Left::all();
     for id in &ask.sessions {
-        let result = match grown(&app, id, &ask.tree).await {
+        let result = match grown(&app, id, &ask.tree, &mut left).await {
             Ok(tree) => api::TreeResult {
                 session_id: id.to_string(),
                 tree: Some(tree),
@@ -134,36 +151,61 @@ pub(super) async fn trees(State(app): State<App>, _: Service, Json(ask): Json<Tr
     Ok(answer::json(&api::WorkspaceTrees { results }))
 }
 
-/// A workspace's tree, breadth first. The start fails as a listing does; what fails below it is left out, and said.
+/// What one request may still gather. One workspace never uses it up with entries; a hundred of them could.
+struct Left {
+    entries: usize,
+    names: usize,
+}
+
+impl Left {
+    fn all() -> Self {
+        Self {
+            entries: TREES_ENTRIES_MAX,
+            names: ARCHIVE_NAMES_MAX,
+        }
+    }
+}
+
+/// A workspace's tree, breadth first, each directory read only as far as entries are still wanted. The start fails as a
+/// listing does; what fails below it is left out, and said.
 async fn grown(
     app: &App,
     id: &SessionId,
     ask: &api::TreeRequest,
+    left: &mut Left,
 ) -> Result<api::WorkspaceTree, ArchiveError> {
-    let most = usize::try_from(ask.max_entries).unwrap_or(usize::MAX);
+    let asked = usize::try_from(ask.max_entries).unwrap_or(usize::MAX);
+    let most = asked.min(left.entries);
     let start = below_root(&ask.path, &app.sessions.service().work_dir);
     let mut tree = api::WorkspaceTree {
         entries: Vec::new(),
         truncated: false,
     };
-    let mut listed = Some(app.sessions.archive_list(id, &ask.path).await?);
     let mut queue = VecDeque::from([(start, 1)]);
+    let mut is_start = true;
     while let Some((directory, depth)) = queue.pop_front() {
-        let entries = match listed.take() {
-            Some(entries) => entries,
-            None => match app.sessions.archive_list(id, &directory).await {
-                Ok(entries) => entries,
-                Err(_) => {
-                    tree.truncated = true;
-                    continue;
-                }
-            },
+        // The start is always looked at: only that tells whether it is there.
+        if tree.entries.len() == most && !is_start {
+            tree.truncated = true;
+            break;
+        }
+        let wanted = Wanted {
+            entries: most - tree.entries.len(),
+            names: left.names,
         };
-        for entry in &entries {
-            if tree.entries.len() == most {
+        let path = if is_start { &ask.path } else { &directory };
+        let part = match app.sessions.archive_list(id, path, wanted).await {
+            Ok(part) => part,
+            Err(error) if is_start => return Err(error),
+            Err(_) => {
                 tree.truncated = true;
-                return Ok(tree);
+                continue;
             }
+        };
+        is_start = false;
+        left.names -= part.names.min(left.names);
+        tree.truncated |= part.more;
+        for entry in &part.entries {
             let row = row(entry, &directory);
             match (row.is_dir, depth < ask.max_depth) {
                 (true, true) => queue.push_back((row.path.clone(), depth + 1)),
@@ -172,11 +214,8 @@ async fn grown(
             }
             tree.entries.push(row);
         }
-        if tree.entries.len() == most && !queue.is_empty() {
-            tree.truncated = true;
-            return Ok(tree);
-        }
     }
+    left.entries -= tree.entries.len().min(left.entries);
     Ok(tree)
 }
 

@@ -214,6 +214,7 @@ fn archive_row(error: &ArchiveError) -> Row {
         ArchiveError::NotADirectory(_) => (StatusCode::NOT_FOUND, "not_a_directory"),
         ArchiveError::IsADirectory(_) => (StatusCode::NOT_FOUND, "not_a_file"),
         ArchiveError::TooLarge { .. } => (StatusCode::BAD_REQUEST, "file_too_large"),
+        ArchiveError::TooMany(..) => (StatusCode::BAD_REQUEST, "too_many_entries"),
         ArchiveError::Failed { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "archive"),
     };
     (status, code, Detail::Text(error.to_string()))

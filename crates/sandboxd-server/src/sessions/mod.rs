@@ -35,7 +35,7 @@ use crate::limits::{
 use crate::runtimes::Runtime;
 use crate::workspaces::Workspaces;
 use bytes::Bytes;
-use sandboxd_protocol::message::Entry;
+use sandboxd_files::{Part, Wanted};
 use state::{State, Why};
 use std::sync::Arc;
 use std::time::Duration;
@@ -312,7 +312,8 @@ impl Sessions {
         }
     }
 
-    /// The stored workspace of an id, one directory; starts nothing. Directories first, then by name; links left out.
+    /// The stored workspace of an id, one directory as far as wanted; starts nothing. Directories first, then by name;
+    /// links left out.
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -320,11 +321,12 @@ impl Sessions {
         &self,
         id: &SessionId,
         path: &str,
-    ) -> Result<Vec<Entry>, ArchiveError> {
+        wanted: Wanted,
+    ) -> Result<Part, ArchiveError> {
         let work_dir = self.shared.service().work_dir.clone();
         let workspaces = self.shared.workspaces.clone();
         workspaces
-            .archive_list(id.clone(), path.to_owned(), work_dir)
+            .archive_list(id.clone(), path.to_owned(), work_dir, wanted)
             .await
     }
 

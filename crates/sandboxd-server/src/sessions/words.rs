@@ -367,6 +367,9 @@ pub enum ArchiveError {
         /// Bytes allowed.
         limit: u64,
     },
+    /// A directory that no listing shows whole.
+    #[error("{0:?} holds more than {1} entries; a tree shows a part of it")]
+    TooMany(String, u32),
     /// The service itself may not read it, or the disk failed.
     #[error("Cannot read {path:?}: {cause}")]
     Failed {

@@ -7,12 +7,13 @@ use super::{HostFiles, Root, Workspaces};
 use crate::id::SessionId;
 use crate::sessions::ArchiveError;
 use bytes::Bytes;
-use sandboxd_protocol::message::{Entry, FileError, HandBack, Kind};
+use sandboxd_files::{Part, Wanted};
+use sandboxd_protocol::message::{FileError, HandBack, Kind};
 use std::io;
 use std::sync::Arc;
 
 impl Workspaces {
-    /// One directory; directories first, then by name. Links and special files are left out.
+    /// One directory, read only as far as wanted; directories first, then by name. Links and special files are left out.
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -21,15 +22,16 @@ impl Workspaces {
         id: SessionId,
         path: String,
         work_dir: String,
-    ) -> Result<Vec<Entry>, ArchiveError> {
+        wanted: Wanted,
+    ) -> Result<Part, ArchiveError> {
         let root = self.root.ok_or(ArchiveError::NoRoot)?;
         on_a_thread(path.clone(), move || {
             let (files, inner) = open(&root, &id, &path, &work_dir)?;
-            let mut entries = files.entries(&inner).map_err(|e| refuse(&path, e))?;
-            entries.retain(|entry| matches!(entry.kind, Kind::File | Kind::Directory));
+            let mut part = files.part(&inner, wanted).map_err(|e| refuse(&path, e))?;
             // By name they are sorted already.
-            entries.sort_by_key(|entry| entry.kind != Kind::Directory);
-            Ok(entries)
+            part.entries
+                .sort_by_key(|entry| entry.kind != Kind::Directory);
+            Ok(part)
         })
         .await
     }

@@ -1,9 +1,8 @@
 //! The native file rule on one stored workspace, done by the descriptor walk in one go per operation.
 
-use crate::limits::LIST_ENTRIES_MAX;
 use bytes::Bytes;
 use rustix::io::Errno;
-use sandboxd_files::{Files, NewFiles};
+use sandboxd_files::{Files, NewFiles, Part, Wanted};
 use sandboxd_protocol::message::{Entry, FileError};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -65,9 +64,9 @@ impl HostFiles {
         self.files.list(path.as_bytes(), limit)
     }
 
-    /// Everything in a directory, links and special files too.
-    pub(super) fn entries(&self, path: &str) -> Result<Vec<Entry>, FileError> {
-        self.files.entries(path.as_bytes(), LIST_ENTRIES_MAX)
+    /// A directory's files and directories, read only as far as wanted.
+    pub(super) fn part(&self, path: &str, wanted: Wanted) -> Result<Part, FileError> {
+        self.files.part(path.as_bytes(), wanted)
     }
 
     pub(crate) fn make_dir(&self, path: &str) -> Result<(), FileError> {

@@ -208,6 +208,39 @@ async fn a_tree_is_breadth_first_and_says_when_it_was_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_cut_directory_gives_as_many_entries_as_asked_for() {
+    let service = stored(&[]).await;
+    let dir = service.root.join("a/workspace/many");
+    std::fs::create_dir(&dir).expect("made");
+    for number in 0..3_000 {
+        symlink("x", dir.join(format!("link{number}"))).expect("linked");
+        std::fs::write(dir.join(format!("f{number}")), "").expect("written");
+    }
+    for (most, cut) in [(1, true), (2_999, true), (3_000, false), (3_001, false)] {
+        let body = json!({"path": "many", "max_entries": most});
+        let tree = service.post("/workspaces/a/tree", body).await.ok();
+        let paths = paths(&tree["entries"]);
+        assert_eq!(
+            (paths.len(), &tree["truncated"]),
+            (most.min(3_000), &json!(cut))
+        );
+        assert!(paths.is_sorted() && paths.iter().all(|path| path.starts_with("many/f")));
+    }
+    // One tree too many for one request: said, not dropped.
+    for number in 3_000..5_000 {
+        std::fs::write(dir.join(format!("f{number}")), "").expect("written");
+    }
+    let body = json!({"sessions": vec!["a"; 41], "path": "many", "max_entries": 100_000});
+    let results = service.post("/workspaces/trees", body).await.ok()["results"].clone();
+    let (mut entries, mut cut) = (0, 0);
+    for row in results.as_array().expect("a list") {
+        entries += paths(&row["tree"]["entries"]).len();
+        cut += usize::from(row["tree"]["truncated"] == true);
+    }
+    assert_eq!((entries, cut), (200_000, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn trees_come_in_the_order_asked_for_and_fail_one_by_one() {
     let service = stored(&[]).await;
     let body = json!({"sessions": ["a", "zzz", "a"], "max_depth": 1, "max_entries": 2});

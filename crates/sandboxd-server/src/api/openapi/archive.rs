@@ -29,7 +29,8 @@ pub(super) fn routes() -> Vec<Described> {
             .about("One level, hidden names included, directories first. Links and special files are left out.")
             .takes::<PathRequest>(json!({ "path": "." }))
             .gives_list::<FileEntry>("What it holds.", entries())
-            .refuses(refusals::NO_DIRECTORY),
+            .refuses(refusals::NO_DIRECTORY)
+            .refuses(refusals::TOO_MANY),
         stored("/workspaces/{session_id}/read", "archive_read", "Read a stored file as text")
             .about("Some of its lines, as `/sessions/{session_id}/read` has them, but with statuses for what fails.")
             .takes::<ReadRequest>(json!({ "path": "report.md", "offset": 0, "limit": 2000 }))
@@ -41,14 +42,18 @@ pub(super) fn routes() -> Vec<Described> {
             .gives::<ReadBytesResponse>("Its bytes as base64.", json!({ "content_b64": "IyBSZXBvcnQK" }))
             .refuses(refusals::NO_FILE),
         stored("/workspaces/{session_id}/tree", "archive_tree", "A stored tree")
-            .about("Breadth first, within bounds of depth and number. What is left out is said by `truncated`.")
+            .about(
+                "Breadth first, within bounds of depth and number. What is left out is said by `truncated`. A directory is read \
+                 only as far as entries are wanted, so one that is cut shows whichever come first on the disk.",
+            )
             .takes::<TreeRequest>(json!({ "path": ".", "max_depth": 6, "max_entries": 2000 }))
             .gives::<WorkspaceTree>("The tree.", tree())
             .refuses(refusals::NO_DIRECTORY),
         route(Post, "/workspaces/trees", TAG, "archive_trees", "The trees of several workspaces")
             .about(
                 "One answer per id, in the order of the request, repetitions included. A workspace that fails does so in its \
-                 own answer.",
+                 own answer. All trees together have at most 200000 entries; what is past them is left out, and \
+                 `truncated` says so.",
             )
             .for_the_service()
             .takes::<TreesRequest>(json!({

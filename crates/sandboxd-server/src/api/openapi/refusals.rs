@@ -385,6 +385,14 @@ pub(super) const NO_DIRECTORY: &[Refusal] = &[text(
     "Not a directory: \"report.md\"",
 )];
 
+/// The archive route that lists one directory.
+pub(super) const TOO_MANY: &[Refusal] = &[text(
+    400,
+    "too_many_entries",
+    "The directory holds more than a listing shows. A tree shows a part of it.",
+    "\"frames\" holds more than 100000 entries; a tree shows a part of it",
+)];
+
 /// Archive routes that read.
 pub(super) const NO_FILE: &[Refusal] = &[
     text(

@@ -2,6 +2,7 @@
 
 use crate::place::{Kind, Place, shown, sid};
 use bytes::Bytes;
+use sandboxd_files::Wanted;
 use sandboxd_protocol::message::{FileError, HandBack, Kind as FileKind};
 use sandboxd_server::sessions::{
     ArchiveError, FollowDone, FollowError, FollowFile, NativeDone, NativeError, NativeFile, RunDone,
@@ -332,12 +333,17 @@ pub(crate) async fn the_archive_reads_what_is_stored(kind: Kind) {
         .await;
     std::os::unix::fs::symlink("/etc/passwd", place.stored("a").join("out")).unwrap();
     std::fs::write(place.stored("a").join("large"), [0; 101]).unwrap();
+    let wanted = Wanted {
+        entries: 100,
+        names: 100,
+    };
     for round in ["open", "closed"] {
-        let list = async |path: &str| place.sessions.archive_list(&id, path).await;
+        let list = async |path: &str| place.sessions.archive_list(&id, path, wanted).await;
         let read = async |path: &str| place.sessions.archive_read(&id, path).await;
         let names: Vec<Vec<u8>> = list("/workspace")
             .await
             .unwrap()
+            .entries
             .into_iter()
             .map(|e| e.name)
             .collect();
@@ -379,7 +385,10 @@ pub(crate) async fn the_archive_reads_what_is_stored(kind: Kind) {
             }
         );
         assert!(large.to_string().contains("read limit"));
-        let nobody = place.sessions.archive_list(&sid("nobody"), "").await;
+        let nobody = place
+            .sessions
+            .archive_list(&sid("nobody"), "", wanted)
+            .await;
         assert_eq!(
             nobody.unwrap_err(),
             ArchiveError::NoWorkspace(sid("nobody"))
