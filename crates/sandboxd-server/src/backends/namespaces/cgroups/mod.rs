@@ -111,6 +111,10 @@ impl Cgroups {
         .into_iter()
         .map(|(ceiling, tree)| {
             let enforcement = match tree {
+                Ok(tree) if ceiling == Ceiling::Memory && swaps_uncounted(tree) => {
+                    let why = "this host swaps, and its memory cgroup does not count swap";
+                    Enforcement::Unenforced(why.to_owned())
+                }
                 Ok(Tree::First { controller, .. }) => {
                     Enforcement::Enforced(format!("cgroup v1 {controller}"))
                 }
@@ -177,7 +181,7 @@ impl Cgroups {
         match tree {
             Tree::First { .. } => {
                 set(&directory, "memory.limit_in_bytes", memory.value)?;
-                // Where swap is not accounted, this file is missing; then swapping is discouraged at least.
+                // Where swap is not counted, this file is missing; then swapping is discouraged at least.
                 if !set_if_there(&directory, "memory.memsw.limit_in_bytes", both)? {
                     set_if_there(&directory, "memory.swappiness", 0)?;
                 }
@@ -324,6 +328,20 @@ fn set(directory: &Path, file: &str, value: u64) -> Result<(), CgroupError> {
     std::fs::write(&path, value.to_string()).map_err(at(&path))
 }
 
+/// Whether memory could go on in swap past its ceiling: the first generation counts swap only where the kernel was told to.
+fn swaps_uncounted(tree: &Tree) -> bool {
+    let Tree::First { directory, .. } = tree else {
+        return false;
+    };
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    has_swap(&swaps) && !directory.join("memory.memsw.limit_in_bytes").exists()
+}
+
+/// Reads `/proc/swaps`: a heading, then a line for each area in use.
+fn has_swap(swaps: &str) -> bool {
+    swaps.lines().skip(1).any(|line| !line.trim().is_empty())
+}
+
 /// Whether the file is there.
 fn set_if_there(directory: &Path, file: &str, value: u64) -> Result<bool, CgroupError> {
     let path = directory.join(file);
@@ -349,6 +367,25 @@ fn field(path: &Path, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn swap_areas_are_seen() {
+        let heading = "Filename\tType\tSize\tUsed\tPriority\n";
+        assert!(!has_swap(""));
+        assert!(!has_swap(heading));
+        assert!(has_swap(&format!(
+            "{heading}/dev/sda2 partition 1048572 0 -2\n"
+        )));
+    }
+
+    #[test]
+    fn an_uncounted_swap_is_told_of_the_first_generation_only() {
+        let second = Tree::Second {
+            directory: "/nonexistent".into(),
+            controllers: vec!["memory"],
+        };
+        assert!(!swaps_uncounted(&second));
+    }
 
     #[test]
     fn quotas_and_weights_keep_their_ends() {
