@@ -539,3 +539,41 @@ proptest! {
         prop_assert_eq!(compact.default_runtime, json.default_runtime);
     }
 }
+
+/// A row of the document: its first two columns.
+fn row(line: &str) -> Option<(&str, &str)> {
+    let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
+    Some((cells.next()?.trim_end_matches('`'), cells.next()?))
+}
+
+#[test]
+fn the_document_has_the_defaults_that_are_in_force() {
+    let (config, _) = layers(&[], None).read().expect("read");
+    let printed: toml::Table = print_config(&config).parse().expect("TOML");
+    let document = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs/configuration.md")
+        .canonicalize()
+        .and_then(std::fs::read_to_string)
+        .expect("the document is there");
+    let mut compared = 0;
+    for (name, default) in document.lines().filter_map(row) {
+        let Some(value) = printed.get(name) else {
+            continue;
+        };
+        let in_force = match value {
+            // A list is said in words too.
+            toml::Value::Table(_) => continue,
+            toml::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        // What is said in words is not a value.
+        let said = match default.strip_prefix('`') {
+            Some(quoted) => quoted.split('`').next().unwrap_or_default(),
+            None if default == "off" => "off",
+            None => continue,
+        };
+        assert_eq!(said, in_force, "{name}");
+        compared += 1;
+    }
+    assert!(compared >= 25, "only {compared} rows were compared");
+}

@@ -4,6 +4,8 @@ use crate::support::{Running, TOKEN};
 
 #[path = "../../../sandboxd-client/examples/conversation.rs"]
 mod conversation;
+#[path = "../../../sandboxd-client/examples/proxy.rs"]
+mod proxy;
 #[path = "../../../sandboxd-client/examples/run.rs"]
 mod run;
 #[path = "../../../sandboxd-client/examples/tools.rs"]
@@ -40,4 +42,19 @@ async fn tools_say_what_went_wrong() {
         "Error: sandbox service unavailable\nCommand failed (exit code 1)",
     ];
     assert_eq!(said, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_shows_files_to_those_who_may_see_them_and_no_token() {
+    use proxy::Answer::{Download, Names, NotFound};
+    let running = Running::start(true).await;
+    let told = proxy::example(&running.url, TOKEN).await.expect("no error");
+    let expected = [
+        Names(vec!["report/".to_owned()]),
+        Download(b"<script>".to_vec()),
+        NotFound,
+        NotFound,
+        NotFound,
+    ];
+    assert_eq!(told, expected);
 }
