@@ -133,7 +133,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    fn new(addr: SocketAddr, method: &str, path: &str) -> Self {
+    pub(crate) fn new(addr: SocketAddr, method: &str, path: &str) -> Self {
         Self {
             addr,
             head: format!("{method} {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n"),

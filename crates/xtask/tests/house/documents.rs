@@ -1,4 +1,5 @@
-//! The documents hold together: every relative link and every path they name is there, every decision is listed.
+//! The documents hold together: every relative link and every path they name is there, every decision is listed,
+//! every lesson has its test.
 
 use crate::source::{Source, root, sources};
 use std::path::Path;
@@ -155,6 +156,82 @@ fn the_configuration_document_has_every_setting_and_no_other() {
         missing.is_empty() && invented.is_empty(),
         "missing: {missing:?}, invented: {invented:?}"
     );
+}
+
+/// The tests that the table of lessons names: what stands in backticks and reads like the name of one.
+fn named_tests(document: &str) -> Vec<&str> {
+    let quoted = document
+        .lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    quoted
+        .filter(|name| {
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            name.chars().all(plain) && name.matches('_').count() >= 2
+        })
+        .collect()
+}
+
+/// The functions of a source that has tests.
+fn functions(source: &Source) -> Vec<&str> {
+    let has_tests = source.path.contains("tests/")
+        || source.text.contains("#[test]")
+        || source.text.contains("#[tokio::test");
+    let keyword = if source.path.ends_with(".py") {
+        "def "
+    } else {
+        "fn "
+    };
+    let lines = source.text.lines().filter(|_| has_tests);
+    lines
+        .filter_map(|line| {
+            let (before, after) = line.split_once(keyword)?;
+            let at_start = before
+                .split_whitespace()
+                .all(|word| word.starts_with("pub") || word == "async");
+            let end = after.find(['(', '<'])?;
+            at_start.then(|| &after[..end])
+        })
+        .collect()
+}
+
+#[test]
+fn the_table_of_lessons_names_tests_that_are_there() {
+    let root = root();
+    let document = std::fs::read_to_string(root.join("docs/lessons.md")).expect("it is there");
+    let named = named_tests(&document);
+    assert!(named.len() > 100, "the table was not found: {named:?}");
+    let files = sources(&root, &[".rs", ".py"]);
+    let known: Vec<&str> = files.iter().flat_map(functions).collect();
+    let invented: Vec<_> = named.iter().filter(|name| !known.contains(name)).collect();
+    assert!(invented.is_empty(), "no test is called {invented:?}");
+
+    let own = files
+        .iter()
+        .filter(|file| file.path.contains("sandboxd-server/tests/lessons/"));
+    let forgotten: Vec<_> = own
+        .flat_map(|file| {
+            let tests = file.text.split("#[tokio::test").skip(1);
+            tests.filter_map(|test| test.split_once(" fn ")?.1.split('(').next())
+        })
+        .filter(|name| !named.contains(name))
+        .collect();
+    assert!(forgotten.is_empty(), "not in the table: {forgotten:?}");
+}
+
+#[test]
+fn a_lesson_without_a_test_is_seen() {
+    let row = "| Nobody waits. | `nobody_waits_for_long`, `setting_one`, `/tmp` |";
+    assert_eq!(named_tests(row), ["nobody_waits_for_long"]);
+    let text = "#[test]\nfn it_is_here() {}\n// fn it_is_not()\n    pub(crate) async fn this_is_too(a: u8) {}\n";
+    assert_eq!(
+        functions(&snippet("src/a.rs", text)),
+        ["it_is_here", "this_is_too"]
+    );
+    assert_eq!(
+        functions(&snippet("tests/a.py", "def test_it():\n")),
+        ["test_it"]
+    );
+    assert!(functions(&snippet("src/a.rs", "fn no_test_at_all() {}\n")).is_empty());
 }
 
 fn snippet(path: &str, text: &str) -> Source {

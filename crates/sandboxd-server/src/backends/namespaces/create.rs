@@ -68,6 +68,16 @@ fn refuse_unenforceable(inner: &Inner, spec: &SandboxSpec) -> Result<(), CreateE
             });
         }
     }
+    // The kernel counts swap on top of a limit of memory, and without one there is nothing to count on.
+    if explicit(spec.memory_swap_bytes)
+        && spec.memory_bytes.is_none()
+        && !spec.allow_unenforced.contains(&Ceiling::Memory)
+    {
+        return Err(CreateError::Unenforceable {
+            ceiling: Ceiling::Memory,
+            cause: "memory and swap together need a limit of memory beside them".to_owned(),
+        });
+    }
     Ok(())
 }
 
