@@ -8,6 +8,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandboxd_jail::remains;
 use sandboxd_jail::report::{Failure, Step};
 use sandboxd_jail::wire::{self, DESCRIPTORS_MAX, Instance, MESSAGE_BYTES_MAX, Reply, Request};
@@ -37,6 +38,7 @@ pub(crate) fn run() -> Result<(), LauncherError> {
     let _ = rustix::thread::set_name(c"sandboxd-jail");
     // The daemon's terminal and its Ctrl-C are the daemon's: it decides when we end.
     let _ = rustix::process::setsid();
+    raise_core_limit();
     let mut instance: Option<(Instance, Vec<OwnedFd>)> = None;
     let mut namespaces = IdNamespaces::default();
     let mut buffer = vec![0_u8; MESSAGE_BYTES_MAX];
@@ -80,6 +82,19 @@ pub(crate) fn run() -> Result<(), LauncherError> {
         drop(lock);
     }
     Ok(())
+}
+
+/// Makes room for the one byte of core that sandboxes are limited to. A daemon that was started with a limit of none
+/// would hand that on, and with none the kernel still starts the host's core helper. Without privilege it stays so.
+fn raise_core_limit() {
+    let limit = getrlimit(Resource::Core);
+    if limit.maximum == Some(0) {
+        let raised = Rlimit {
+            current: Some(0),
+            maximum: Some(1),
+        };
+        let _ = setrlimit(Resource::Core, raised);
+    }
 }
 
 /// One packet and the descriptors beside it.

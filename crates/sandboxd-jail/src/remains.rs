@@ -4,7 +4,7 @@
 //! depth is removed with a handful of descriptors.
 
 use crate::wire::Instance;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
@@ -173,7 +173,7 @@ fn remove_directory(top: &OwnedFd, name: &[u8], moved: &mut u64) -> Result<(), E
 
 fn rename_up(top: &OwnedFd, from: &OwnedFd, name: &[u8], number: u64) -> Result<(), Errno> {
     // A directory that nobody may write cannot be moved by an ordinary user, since its `..` changes.
-    let _ = rustix::fs::chmodat(from, name, Mode::RWXU, AtFlags::empty());
+    let _ = unlock(from, name);
     let mut number = number;
     loop {
         let target = format!(".removed-{number}");
@@ -216,11 +216,21 @@ fn open_or_unlock(at: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
             Ok(directory)
         }
         Err(Errno::ACCESS) => {
-            rustix::fs::chmodat(at, name, Mode::RWXU, AtFlags::empty())?;
+            unlock(at, name)?;
             open_directory(at, name)
         }
         Err(errno) => Err(errno),
     }
+}
+
+/// Gives a directory back to its owner. By descriptor, since a name may be exchanged for a link while somebody that is
+/// about to end still runs.
+fn unlock(at: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = rustix::fs::openat(at, name, flags, Mode::empty())?;
+    // An `O_PATH` descriptor is changed by the name that the kernel has for it.
+    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+    rustix::fs::chmodat(rustix::fs::CWD, path, Mode::RWXU, AtFlags::empty())
 }
 
 /// Names and kinds of what is in a directory, [`LOOK_MAX`] at a time.
@@ -253,7 +263,7 @@ fn children(directory: &OwnedFd) -> Result<Vec<(Vec<u8>, FileType)>, Errno> {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
     use std::path::PathBuf;
 
     /// A directory of this test's own.
@@ -279,6 +289,23 @@ mod tests {
         assert!(!tree.exists());
         assert_eq!(fs::read(place.join("outside")).unwrap(), b"stays");
         assert_eq!(remove_tree(&tree), Ok(()));
+        assert_eq!(remove_tree(&place), Ok(()));
+    }
+
+    #[test]
+    fn what_is_unlocked_is_never_what_a_link_points_to() {
+        let place = place("unlock");
+        fs::create_dir(place.join("outside")).unwrap();
+        fs::create_dir(place.join("inside")).unwrap();
+        for name in ["outside", "inside"] {
+            fs::set_permissions(place.join(name), fs::Permissions::from_mode(0o500)).unwrap();
+        }
+        symlink("outside", place.join("link")).unwrap();
+        let at = open_directory(rustix::fs::CWD, &place).unwrap();
+        assert!(unlock(&at, b"link").is_err());
+        assert_eq!(unlock(&at, b"inside"), Ok(()));
+        let mode = |name: &str| fs::metadata(place.join(name)).unwrap().mode() & 0o777;
+        assert_eq!((mode("outside"), mode("inside")), (0o500, 0o700));
         assert_eq!(remove_tree(&place), Ok(()));
     }
 

@@ -366,3 +366,27 @@ print("fine")
     sandbox.end().await;
     house.close().await;
 }
+
+#[tokio::test]
+async fn a_daemon_that_may_leave_no_core_still_keeps_the_hosts_core_helper_away() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    use rustix::thread::{CapabilitySet, capabilities};
+    let may_raise = capabilities(None).unwrap().effective;
+    if !is_root() || !may_raise.contains(CapabilitySet::SYS_RESOURCE) {
+        println!("needs root that may raise limits");
+        return;
+    }
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    setrlimit(Resource::Core, none).unwrap();
+    let house = House::new().await;
+    let sandbox = house.rent(&host()).await;
+    // With a limit of none the kernel starts the helper all the same; with one byte it does not.
+    let limits = sandbox.says("grep 'core file' /proc/self/limits").await;
+    let words: Vec<&str> = limits.split_whitespace().collect();
+    assert_eq!(words[4..6], ["1", "1"], "{limits}");
+    sandbox.end().await;
+    house.close().await;
+}

@@ -6,9 +6,17 @@
 use sandboxd_jail::plan::{Entry, View};
 use std::path::Path;
 
-/// System directories at the top. Where the host has a link there, so has the sandbox.
+/// System directories. Where the host has a link there, so has the sandbox. Of `/nix` only the store: beside it lies the
+/// socket of a daemon that builds for everybody, and a read-only mount keeps nobody from connecting to a socket.
 const SYSTEM: &[&str] = &[
-    "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix",
+    "usr",
+    "bin",
+    "sbin",
+    "lib",
+    "lib32",
+    "lib64",
+    "libx32",
+    "nix/store",
 ];
 /// What of `/etc` is shown as the host has it: nothing that a host keeps from its users.
 const SHOWN: &[&str] = &[
@@ -135,5 +143,21 @@ pub(super) fn file(path: &str, content: impl Into<Vec<u8>>) -> Entry {
         content: content.into(),
         mode: 0o644,
         replace: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_nix_only_the_store_is_shown() {
+        let root = tempfile::tempdir().unwrap();
+        for path in ["usr/bin", "nix/store/program", "nix/var/nix/daemon-socket"] {
+            std::fs::create_dir_all(root.path().join(path)).unwrap();
+        }
+        let files = HostFiles::look(root.path());
+        let shown: Vec<&str> = files.views.iter().map(|view| view.to.as_str()).collect();
+        assert_eq!(shown, ["usr", "nix/store"]);
     }
 }

@@ -57,12 +57,18 @@ pub(super) fn counts_processes_per_namespace() -> bool {
     version >= (5, 14)
 }
 
+/// How a resource limit is a ceiling on a sandbox's processes, where it is one: it counts each user for itself, so a
+/// sandbox with a range of users, whose root may become any of them, has as many times the limit.
+fn processes_by_resource(privileged: bool, per_namespace: bool) -> Option<&'static str> {
+    (!privileged && per_namespace).then_some("a resource limit in its own user namespace")
+}
+
 /// Per ceiling: enforced here, or why not.
 pub(super) fn ceilings(cgroups: &Cgroups, privileged: bool) -> Enforced {
     let mut ceilings = cgroups.enforcement();
-    let pids = ceilings.get(&Ceiling::Pids);
-    if matches!(pids, Some(Enforcement::Unenforced(_))) && counts_processes_per_namespace() {
-        let how = "a resource limit in its own user namespace";
+    if let Some(Enforcement::Unenforced(_)) = ceilings.get(&Ceiling::Pids)
+        && let Some(how) = processes_by_resource(privileged, counts_processes_per_namespace())
+    {
         ceilings.insert(Ceiling::Pids, Enforcement::Enforced(how.to_owned()));
     }
     let network = "a network namespace with nothing but loopback";
@@ -89,6 +95,13 @@ pub(super) fn ceilings(cgroups: &Cgroups, privileged: bool) -> Enforced {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_per_user_is_no_ceiling_where_there_are_many_users() {
+        assert!(processes_by_resource(false, true).is_some());
+        assert_eq!(processes_by_resource(true, true), None);
+        assert_eq!(processes_by_resource(false, false), None);
+    }
 
     #[test]
     fn a_confined_root_is_not_privileged() {

@@ -53,6 +53,8 @@ pub(super) struct Ranges {
     preferred: u32,
     taken_by_host: Vec<Range<u32>>,
     blocks: BTreeMap<u32, Block>,
+    /// Ranges that were asked for by name while another instance had their block: nobody else's when it is ours.
+    claimed: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
@@ -81,6 +83,7 @@ impl Ranges {
             preferred: preferred % BLOCKS,
             taken_by_host: taken,
             blocks: BTreeMap::new(),
+            claimed: BTreeSet::new(),
         })
     }
 
@@ -105,6 +108,7 @@ impl Ranges {
     pub(super) fn reserve(&mut self, first: u32) -> Result<(), UsersError> {
         let at = first.checked_sub(FIRST).ok_or(UsersError::Taken)? / COUNT;
         let (number, slot) = (at / PER_BLOCK, at % PER_BLOCK);
+        self.claimed.insert(first);
         if !self.blocks.contains_key(&number) && !self.acquire(number)? {
             return Err(UsersError::Taken);
         }
@@ -115,6 +119,7 @@ impl Ranges {
 
     /// Gives a range back.
     pub(super) fn give_back(&mut self, first: u32) {
+        self.claimed.remove(&first);
         let at = first.saturating_sub(FIRST) / COUNT;
         if let Some(block) = self.blocks.get_mut(&(at / PER_BLOCK)) {
             block.used.remove(&(at % PER_BLOCK));
@@ -148,7 +153,9 @@ impl Ranges {
             Err(Errno::WOULDBLOCK) => return Ok(false),
             Err(errno) => return Err(failed(errno.into())),
         }
-        let used = BTreeSet::new();
+        let used = (0..PER_BLOCK)
+            .filter(|slot| self.claimed.contains(&first_of(number, *slot)))
+            .collect();
         self.blocks.insert(number, Block { _lock: lock, used });
         Ok(true)
     }
@@ -242,6 +249,21 @@ mod tests {
         assert_eq!(other.reserve(first), Err(UsersError::Taken));
         drop(one);
         assert_eq!(other.reserve(first), Ok(()));
+    }
+
+    #[test]
+    fn a_kept_layers_range_is_nobody_elses_when_its_block_comes_back() {
+        let locks = tempfile::tempdir().unwrap();
+        let mut one = ranges(locks.path(), &[]);
+        let kept = one.take().unwrap();
+        let mut other = ranges(locks.path(), &[]);
+        assert_eq!(other.reserve(kept), Err(UsersError::Taken));
+        drop(one);
+        let taken: BTreeSet<u32> = (0..PER_BLOCK).map(|_| other.take().unwrap()).collect();
+        assert!(!taken.contains(&kept));
+        assert_eq!(other.reserve(kept), Ok(()));
+        other.give_back(kept);
+        assert_eq!(other.take(), Ok(kept));
     }
 
     #[test]
