@@ -104,7 +104,19 @@ impl Store {
     }
 }
 
-/// The directory itself is 0700; its parents are made as `mkdir -p` does.
+/// What the daemon itself keeps in the directory.
+const OWN_ENTRIES: &[&str] = &[
+    SECRET_FILE,
+    LOCK_FILE,
+    "token",
+    "images",
+    "instances",
+    "layers",
+    "ranges",
+];
+
+/// The directory itself is 0700; its parents are made as `mkdir -p` does. One that others use too is left as it is, and
+/// refused: taking `/tmp` away from everybody would be a high price for a wrong flag.
 fn make_private_dir(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     if let Some(parent) = path.parent() {
@@ -112,10 +124,27 @@ fn make_private_dir(path: &Path) -> io::Result<()> {
     }
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let mode = rustix::fs::stat(path)?.st_mode & 0o7777;
+            if mode & 0o077 != 0 && !holds_only_ours(path)? {
+                return Err(io::Error::other(format!(
+                    "is open to others (mode {mode:04o}) and holds more than a daemon's state: choose a directory of its \
+                     own, or close it (chmod 700)"
+                )));
+            }
             rustix::fs::chmod(path, Mode::from_raw_mode(0o700)).map_err(io::Error::from)
         }
         other => other,
     }
+}
+
+fn holds_only_ours(path: &Path) -> io::Result<bool> {
+    for entry in std::fs::read_dir(path)? {
+        let name = entry?.file_name();
+        if !OWN_ENTRIES.iter().any(|own| name == *own) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn random() -> Vec<u8> {
@@ -195,6 +224,28 @@ mod tests {
             std::fs::read(path.join(SECRET_FILE)).unwrap().len(),
             SECRET_BYTES
         );
+    }
+
+    #[test]
+    fn a_directory_that_others_use_is_refused_and_left_as_it_is() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("shared");
+        std::fs::create_dir(&path).unwrap();
+        let set = |bits| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(bits)).unwrap();
+        };
+        std::fs::write(path.join("somebodys-file"), b"").unwrap();
+        set(0o1777);
+        let refusal = Store::open(&path).unwrap_err().to_string();
+        assert!(refusal.contains("chmod 700"), "{refusal}");
+        assert_eq!(mode(&path), 0o1777);
+        // Closed by its owner, or with nothing of anybody's in it, it will do.
+        set(0o700);
+        drop(Store::open(&path).unwrap());
+        std::fs::remove_file(path.join("somebodys-file")).unwrap();
+        set(0o755);
+        drop(Store::open(&path).unwrap());
+        assert_eq!(mode(&path), 0o700);
     }
 
     #[test]

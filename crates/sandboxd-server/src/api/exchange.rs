@@ -60,7 +60,9 @@ async fn answered(router: Router, request: Request<Incoming>) -> Response {
         StatusCode::METHOD_NOT_ALLOWED => method_not_allowed(response.headers()),
         _ => response,
     };
-    if response.status().is_client_error() || response.status().is_server_error() {
+    let refused = response.status().is_client_error() || response.status().is_server_error();
+    // A body that did not come in time is not waited for once more.
+    if refused && response.status() != StatusCode::REQUEST_TIMEOUT {
         body.drain(waits_for_continue).await;
     }
     response

@@ -168,7 +168,11 @@ fn runtime_policy(runtime: &Runtime, service: &config::Service) -> api::RuntimeP
         description: runtime.description.clone(),
         builds: matches!(runtime.source, Source::Recipe(_)),
         mem_limit: either(&runtime.texts.mem_limit, &service.texts.mem_limit),
-        memswap_limit: either(&runtime.texts.memswap_limit, &service.texts.memswap_limit),
+        // The service's belongs to the service's memory ceiling; beside a runtime's own, memory is all there is.
+        memswap_limit: match &own.memory_bytes {
+            Some(_) => runtime.texts.memswap_limit.clone(),
+            None => either(&runtime.texts.memswap_limit, &service.texts.memswap_limit),
+        },
         cpus: own.cpus.or(values.cpus),
         cpu_shares: own.cpu_shares.or(values.cpu_shares),
         pids_limit: own.pids.or(values.pids),

@@ -65,6 +65,22 @@ async fn a_change_answers_the_whole_policy_and_is_in_force() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn swap_is_shown_as_it_is_given() {
+    let service = Service::start(&[]).await;
+    let body = json!({"memswap_limit": "2g", "runtimes": {"python": {"mem_limit": "256m"}}});
+    let after = put(&service, body).await.ok();
+    assert_eq!(after["runtimes"][0]["memswap_limit"], "2g");
+    assert_eq!(
+        after["runtimes"][1]["memswap_limit"],
+        json!(null),
+        "beside a memory ceiling of its own the service's swap does not count"
+    );
+    let body = json!({"runtimes": {"python": {"memswap_limit": "512m"}}});
+    let after = put(&service, body).await.ok();
+    assert_eq!(after["runtimes"][1]["memswap_limit"], "512m");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_decided_at_start_cannot_be_changed() {
     let service = Service::start(&[]).await;
     let before = service.get("/policy").await.ok();
