@@ -190,7 +190,6 @@ fn numbers(below: &Path, name: &str, found: &mut Vec<u64>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[expect(clippy::print_stdout, reason = "says what cannot be tried here")]
 async fn a_ceiling_of_memory_and_swap_reaches_the_sandbox() {
     if !is_root() {
         println!("needs root");
