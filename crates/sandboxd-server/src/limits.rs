@@ -52,8 +52,13 @@ pub const SHUTDOWN_SECONDS_MAX: u64 = 20;
 pub const SHUTDOWN_BACKEND_SECONDS: u64 = 5;
 /// How long the service may take to end, whatever hangs, in seconds (what starts services kills them about then).
 pub const END_SECONDS_MAX: u64 = 30;
-/// Largest JSON request body, in bytes (a base64 write of the era A client carries a whole file).
-pub const JSON_BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Largest JSON request body where nobody says otherwise, in bytes (a base64 write of the era A client carries a whole
+/// file).
+pub const JSON_BODY_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+/// The least that this bound can be set to, in bytes: an ordinary command has to fit.
+pub const JSON_BODY_BYTES_MIN: u64 = 64 * 1024;
+/// The most that this bound can be set to, in bytes.
+pub const JSON_BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Entries of one directory listing.
 pub const LIST_ENTRIES_MAX: u32 = 100_000;
 /// Entries of all trees of one request together; what is past them is left out, and said.

@@ -1,10 +1,7 @@
 //! Bodies: read within bounds of size and time, and drained where a request is refused before its body was read.
 
 use super::error::Failure;
-use crate::limits::{
-    BODY_PAUSE_SECONDS_MAX, BODY_SECONDS_MAX, DRAIN_BYTES_MAX, DRAIN_SECONDS_MAX,
-    JSON_BODY_BYTES_MAX,
-};
+use crate::limits::{BODY_PAUSE_SECONDS_MAX, BODY_SECONDS_MAX, DRAIN_BYTES_MAX, DRAIN_SECONDS_MAX};
 use axum::body::Body;
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
@@ -15,12 +12,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Reads a whole JSON body.
-pub(super) async fn whole_json(body: Body) -> Result<Bytes, Failure> {
-    whole(body, JSON_BODY_BYTES_MAX, || {
-        Failure::BodyTooLarge(JSON_BODY_BYTES_MAX)
-    })
-    .await
+/// Reads a whole JSON body, at most `limit` bytes, whatever `Content-Length` says.
+pub(super) async fn whole_json(body: Body, limit: u64) -> Result<Bytes, Failure> {
+    let bytes = usize::try_from(limit).unwrap_or(usize::MAX);
+    whole(body, bytes, || Failure::BodyTooLarge(limit)).await
 }
 
 /// Reads the content of a native write, at most `limit` bytes, whatever `Content-Length` says.

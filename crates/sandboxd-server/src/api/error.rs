@@ -25,7 +25,7 @@ pub(super) enum Failure {
     /// A target and headers over the limit.
     HeadTooLarge(usize),
     /// A JSON body over the limit.
-    BodyTooLarge(usize),
+    BodyTooLarge(u64),
     /// A body that paused or went on for too long.
     BodySlow,
     /// A body that ended early or broke its framing.

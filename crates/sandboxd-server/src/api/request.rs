@@ -137,9 +137,10 @@ pub(super) struct Json<T>(pub(super) T);
 
 impl<T: Decode + Send> FromRequest<App> for Json<T> {
     type Rejection = Failure;
-    async fn from_request(request: Request, _: &App) -> Result<Self, Failure> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
         let json = is_json(request.headers());
-        let text = body::whole_json(request.into_body()).await?;
+        let limit = app.sessions.service().max_body_bytes;
+        let text = body::whole_json(request.into_body(), limit).await?;
         let mut fields = Fields::of_body(body_of(&text, json)?)?;
         drop(text);
         let decoded = T::decode(&mut fields);

@@ -113,6 +113,8 @@ pub struct Service {
     pub sandbox_uid: Option<u32>,
     /// Bytes.
     pub max_read_bytes: u64,
+    /// Bytes of a JSON body.
+    pub max_body_bytes: u64,
     /// Seconds.
     pub execute_timeout: u64,
     /// Commands at once, over all sessions.

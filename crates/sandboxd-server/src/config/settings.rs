@@ -5,6 +5,7 @@ use super::layers::{Found, Raw, Warning};
 use super::{BackendName, Config, Service, ServiceCeilings, SizeTexts, TokenSource};
 use super::{allowlist, parse};
 use crate::backends::Ceiling;
+use crate::limits::{JSON_BODY_BYTES_DEFAULT, JSON_BODY_BYTES_MAX, JSON_BODY_BYTES_MIN};
 use crate::runtimes::{Ceilings, Runtime, catalogue};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -109,6 +110,10 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "max_read_bytes",
         "most bytes of one file read or native write (8388608)",
+    ),
+    setting(
+        "max_body_bytes",
+        "most bytes of a JSON request body; an older client's write carries a whole file (67108864)",
     ),
     setting("execute_timeout", "seconds that a run may take (300)"),
     setting(
@@ -243,6 +248,7 @@ fn service(found: &Found) -> Result<Service, ConfigError> {
         container_ttl: found.optional("container_ttl", None, parse::whole)?,
         sandbox_uid: found.optional("sandbox_uid", None, uid)?,
         max_read_bytes: found.value("max_read_bytes", 8 * 1024 * 1024, parse::positive)?,
+        max_body_bytes: found.value("max_body_bytes", JSON_BODY_BYTES_DEFAULT, body_bytes)?,
         execute_timeout: found.value("execute_timeout", 300, parse::positive)?,
         max_running_commands: found.value("max_running_commands", 256, parse::positive)?,
         native_files: found.value("native_files", true, parse::flag)?,
@@ -493,6 +499,14 @@ fn work_dir(text: &str) -> Result<String, &'static str> {
         return Err("expected an absolute path below /, without . or ..");
     }
     Ok(text.to_owned())
+}
+
+/// A body is read into memory whole, so its bound has one too.
+fn body_bytes(text: &str) -> Result<u64, &'static str> {
+    match parse::positive(text)? {
+        bytes if (JSON_BODY_BYTES_MIN..=JSON_BODY_BYTES_MAX).contains(&bytes) => Ok(bytes),
+        _ => Err("expected a number of bytes from 65536 (64 KiB) to 1073741824 (1 GiB)"),
+    }
 }
 
 fn uid(text: &str) -> Result<u32, &'static str> {

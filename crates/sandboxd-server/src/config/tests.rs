@@ -173,6 +173,17 @@ fn a_bad_value_is_named_with_what_was_found() {
 }
 
 #[test]
+fn a_body_may_be_as_large_as_memory_bears() {
+    let bytes = |text| read(&[("SANDBOXD_MAX_BODY_BYTES", text)]);
+    assert_eq!(bytes("65536").unwrap().service.max_body_bytes, 65_536);
+    assert_eq!(read(&[]).unwrap().service.max_body_bytes, 64 << 20);
+    for wrong in ["0", "65535", "1073741825", ""] {
+        let error = bytes(wrong).unwrap_err();
+        assert!(error.starts_with("SANDBOXD_MAX_BODY_BYTES"), "{error}");
+    }
+}
+
+#[test]
 fn settings_that_contradict_each_other_are_refused() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (

@@ -151,6 +151,22 @@ async fn a_huge_body_is_refused_and_the_client_sees_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn how_large_a_body_may_be_is_a_setting() {
+    let service = Service::start(&[("SANDBOXD_MAX_BODY_BYTES", "65536")]).await;
+    service.open("a").await;
+    let exec = |length: usize| {
+        let (head, tail) = (r#"{"command":"true"#, r#""}"#);
+        let blanks = " ".repeat(length - head.len() - tail.len());
+        let request = service.request("POST", "/sessions/a/exec");
+        let request = request.header("Content-Type", "application/json");
+        request.body(format!("{head}{blanks}{tail}").as_bytes())
+    };
+    assert_eq!(exec(65_536).send().await.status, 200);
+    let refused = exec(65_537).send().await.refused(413);
+    assert_eq!(refused, "The body is larger than 65536 bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_chunked_write_is_counted_while_it_is_read() {
     let service = Service::start(&[("SANDBOXD_MAX_READ_BYTES", "10")]).await;
     let token = service.open("a").await;
