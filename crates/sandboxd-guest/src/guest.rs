@@ -23,6 +23,8 @@ pub(crate) struct House {
     pub(crate) user: Option<u32>,
     /// Whether it is the guest's to keep clone3 from its runs.
     pub(crate) deny_clone3: bool,
+    /// Likewise openat2, by which a file could be made set-uid.
+    pub(crate) deny_openat2: bool,
     pub(crate) ender: Ender,
     pub(crate) children: Children,
     pub(crate) sinks: Sinks,

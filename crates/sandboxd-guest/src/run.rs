@@ -137,6 +137,7 @@ fn start(house: &House, run: &Run) -> Result<(Process, Streams), Refusal> {
         streams: [stdin, stdout, stderr],
         user: house.user,
         deny_clone3: house.deny_clone3,
+        deny_openat2: house.deny_openat2,
     };
     let (bytes, limit) = (words.bytes, words.limit);
     match Process::start(&plan, &house.ender, &house.children) {

@@ -49,6 +49,7 @@ struct Arguments {
     cgroup: Option<i32>,
     work_dir: Option<Vec<u8>>,
     user: Option<u32>,
+    plain_modes: bool,
 }
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
@@ -85,6 +86,7 @@ pub(crate) fn start() -> Result<(), StartError> {
         work_dir: arguments.work_dir.unwrap_or_else(|| b"/".to_vec()),
         user: arguments.user,
         deny_clone3: cgroup.is_some() && sys::has_clone3(),
+        deny_openat2: arguments.plain_modes,
         ender: ender(cgroup)?,
         children: Children::default(),
         sinks: Sinks::default(),
@@ -193,6 +195,7 @@ fn arguments(words: impl Iterator<Item = Vec<u8>>) -> Result<Arguments, StartErr
                 arguments.cgroup = Some(number);
             }
             b"--work-dir" if value.starts_with(b"/") => arguments.work_dir = Some(value.to_vec()),
+            b"--plain-modes" if value == b"yes" => arguments.plain_modes = true,
             b"--user" => arguments.user = Some(text()?.parse().map_err(|_| malformed())?),
             _ => return Err(malformed()),
         }
@@ -211,11 +214,17 @@ mod tests {
     #[test]
     fn arguments_are_optional_and_unknown_ones_refused() {
         assert_eq!(parse(&[]), Some(Arguments::default()));
-        let all = parse(&["--cgroup-fd=4", "--work-dir=/w", "--user=1000"]);
+        let all = parse(&[
+            "--cgroup-fd=4",
+            "--work-dir=/w",
+            "--user=1000",
+            "--plain-modes=yes",
+        ]);
         let expected = Arguments {
             cgroup: Some(4),
             work_dir: Some(b"/w".to_vec()),
             user: Some(1000),
+            plain_modes: true,
         };
         assert_eq!(all, Some(expected));
         for wrong in [

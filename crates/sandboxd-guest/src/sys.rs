@@ -61,6 +61,8 @@ pub(crate) struct Plan {
     pub(crate) user: Option<u32>,
     /// Whether clone3 must not exist for it, which the sandbox's own filter then left to the guest.
     pub(crate) deny_clone3: bool,
+    /// Likewise openat2.
+    pub(crate) deny_openat2: bool,
 }
 
 /// One birth, as the guest, the keeper and the child see it. Lives until the one the guest waits for is reaped.
@@ -74,6 +76,7 @@ struct Job {
     streams: [RawFd; 3],
     user: Option<u32>,
     deny_clone3: bool,
+    deny_openat2: bool,
     child_stack: *mut c_void,
     guest: i32,
     /// 0 while the birth goes on, 1 when the program runs, 2 when it failed. A futex.
@@ -280,6 +283,7 @@ impl Job {
             }),
             user: plan.user,
             deny_clone3: plan.deny_clone3,
+            deny_openat2: plan.deny_openat2,
             child_stack,
             guest: i32::try_from(std::process::id()).unwrap_or(0),
             state: AtomicU32::new(GOING_ON),
@@ -435,7 +439,10 @@ unsafe extern "C" fn bear(job: *mut c_void) -> ! {
         }
         reset_signals();
         if job.deny_clone3 {
-            forbid_clone3(job);
+            forbid(job, libc::SYS_clone3);
+        }
+        if job.deny_openat2 {
+            forbid(job, libc::SYS_openat2);
         }
         exec(job)
     }
@@ -543,12 +550,12 @@ unsafe fn reset_signals() {
     }
 }
 
-/// clone3 takes its flags from memory, where no filter can look: for programs it does not exist, so that they fall back
-/// to clone, whose flags the sandbox's filter judges.
+/// clone3 and openat2 take their flags from memory, where no filter can look: for programs they do not exist, so that
+/// these fall back to clone and openat, whose flags the sandbox's filter judges.
 ///
 /// # Safety
 /// In a child before its exec.
-unsafe fn forbid_clone3(job: &Job) {
+unsafe fn forbid(job: &Job, call: libc::c_long) {
     const fn step(code: u32, jump_false: u8, k: u32) -> libc::sock_filter {
         libc::sock_filter {
             code: code as u16,
@@ -559,11 +566,7 @@ unsafe fn forbid_clone3(job: &Job) {
     }
     let filter = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        step(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            1,
-            libc::SYS_clone3 as u32,
-        ),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, call as u32),
         step(
             libc::BPF_RET | libc::BPF_K,
             0,

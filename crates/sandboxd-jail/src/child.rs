@@ -89,7 +89,7 @@ fn walls(
     capabilities::gain_no_more()?;
     let clone3 = shown.leaves.is_some();
     let ready = exec::prepare(assignment, &held, shown.leaves.as_ref())?;
-    seccomp::install(clone3)?;
+    seccomp::install(clone3, template.plain_modes)?;
     let _ = rustix::io::write(&held.report, EXECUTING);
     let errno = sys::execveat(&held.program, &ready.argv, &ready.env);
     Err(Failure {

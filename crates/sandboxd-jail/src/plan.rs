@@ -34,6 +34,9 @@ pub struct Template {
     pub proc: ProcRules,
     /// Capabilities that stay, by their number in `linux/capability.h`: the bounding set, and what the guest starts with.
     pub capabilities: Vec<u8>,
+    /// Whether no file may be made set-uid or set-gid: what is made belongs to a user of the host, where such a file would
+    /// lend that user's rights to every other.
+    pub plain_modes: bool,
 }
 
 /// The mapping of the sandbox's user namespace.

@@ -36,6 +36,28 @@ pub const RLIMIT_CORE: u32 = 4;
 /// `PER_LINUX`, `PER_LINUX32`, both with `UNAME26`, and the question.
 pub const PERSONALITIES: &[u32] = &[0x0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
+/// `S_ISUID | S_ISGID`.
+pub const SET_ID_BITS: u32 = 0o6000;
+/// `O_CREAT | __O_TMPFILE`: with one of them an open has a mode.
+pub const OPEN_MAKES: u32 = 0o20_000_100;
+/// Calls that give a file its mode: number, which argument is the mode, which one says whether there is one.
+pub const MODE_CALLS: &[(i64, u32, Option<u32>)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 2, Some(1)),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1, None),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1, None),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1, None),
+    (libc::SYS_openat, 3, Some(2)),
+    (libc::SYS_fchmod, 1, None),
+    (libc::SYS_fchmodat, 2, None),
+    (libc::SYS_mknodat, 2, None),
+    // fchmodat2, by its common number.
+    (452, 2, None),
+];
+
 macro_rules! calls {
     ($($name:ident)*) => { &[$((stringify!($name), libc::$name)),*] };
 }

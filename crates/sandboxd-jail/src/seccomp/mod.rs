@@ -49,6 +49,13 @@ pub enum Check {
     SetOrGetLimit,
     /// `personality` that only asks, or sets one of the harmless values.
     Personality,
+    /// A call with a file's mode: without set-uid and set-gid.
+    PlainMode {
+        /// Which argument the mode is.
+        mode: u32,
+        /// Which argument says whether there is a mode at all.
+        flags: Option<u32>,
+    },
 }
 
 const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
@@ -79,9 +86,20 @@ const EPERM: u16 = 1;
 const EAFNOSUPPORT: u16 = 97;
 
 /// The filter's instructions. `clone3` says whether that call, whose flags a filter cannot see, is allowed: it may be
-/// only where the sandbox cannot make namespaces anyway.
-pub fn program(clone3: bool) -> Vec<Instruction> {
+/// only where the sandbox cannot make namespaces anyway. With `plain_modes` no call makes a file set-uid or set-gid, but
+/// `openat2`, whose mode a filter cannot see either: the guest keeps it from its runs.
+pub fn program(clone3: bool, plain_modes: bool) -> Vec<Instruction> {
     let mut rules = list::rules();
+    if plain_modes {
+        for (number, action) in &mut rules {
+            let call = list::MODE_CALLS
+                .iter()
+                .find(|call| call.0 == i64::from(*number));
+            if let Some(&(_, mode, flags)) = call {
+                *action = Action::Check(Check::PlainMode { mode, flags });
+            }
+        }
+    }
     if clone3 {
         rules.push((list::CLONE3, Action::Allow));
     }
@@ -199,6 +217,16 @@ fn checked(check: Check) -> Vec<Instruction> {
             code.push(branch(JUMP_EQUAL, 0, 0, 1));
             code.push(give(RETURN_ALLOW));
             code.push(give(RETURN_ERRNO));
+        }
+        Check::PlainMode { mode, flags } => {
+            if let Some(flags) = flags {
+                code.push(argument(flags));
+                code.push(branch(JUMP_SET, list::OPEN_MAKES, 0, 2));
+            }
+            code.push(argument(mode));
+            code.push(branch(JUMP_SET, list::SET_ID_BITS, 1, 0));
+            code.push(give(RETURN_ALLOW));
+            code.push(give(RETURN_ERRNO | u32::from(EPERM)));
         }
         Check::Personality => {
             code.push(argument(0));

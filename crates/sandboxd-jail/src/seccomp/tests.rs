@@ -47,7 +47,7 @@ fn run(program: &[Instruction], architecture: u32, number: u32, arguments: [u64;
 
 fn call(number: i64, arguments: [u64; 6]) -> Verdict {
     run(
-        &program(false),
+        &program(false, false),
         ARCHITECTURE,
         u32::try_from(number).unwrap(),
         arguments,
@@ -60,7 +60,7 @@ fn first(value: u64) -> [u64; 6] {
 
 #[test]
 fn every_number_has_the_verdict_of_the_list() {
-    let program = program(false);
+    let program = program(false, false);
     let rules = list::rules();
     for number in (0..700).chain([0x4000_0000, 0x4000_0001, u32::MAX]) {
         let expected = match rules.iter().find(|rule| rule.0 == number) {
@@ -88,7 +88,10 @@ fn no_call_is_listed_twice_and_every_group_has_a_reason() {
 
 #[test]
 fn a_foreign_architecture_is_ended() {
-    assert_eq!(run(&program(false), 0x4000_0003, 1, [0; 6]), Verdict::Kill);
+    assert_eq!(
+        run(&program(false, false), 0x4000_0003, 1, [0; 6]),
+        Verdict::Kill
+    );
 }
 
 #[test]
@@ -107,7 +110,7 @@ fn namespaces_cannot_be_made() {
     assert_eq!(call(libc::SYS_clone, first(17)), Verdict::Allow);
     assert_eq!(call(libc::SYS_clone, first(0x003d_0f00)), Verdict::Allow);
     assert_eq!(call(libc::SYS_clone3, [0; 6]), Verdict::Errno(38));
-    let with = program(true);
+    let with = program(true, false);
     let clone3 = u32::try_from(libc::SYS_clone3).unwrap();
     assert_eq!(run(&with, ARCHITECTURE, clone3, [0; 6]), Verdict::Allow);
 }
@@ -167,5 +170,53 @@ fn the_limit_of_core_files_is_not_theirs() {
 
 #[test]
 fn the_filter_stays_short() {
-    assert!(program(true).len() < 400, "{}", program(true).len());
+    assert!(
+        program(true, true).len() < 400,
+        "{}",
+        program(true, true).len()
+    );
+}
+
+#[test]
+fn where_files_are_a_host_users_none_is_made_set_uid() {
+    let plain = program(true, true);
+    let verdict = |number: i64, arguments| {
+        let number = u32::try_from(number).unwrap();
+        assert_eq!(
+            run(&program(true, false), ARCHITECTURE, number, arguments),
+            Verdict::Allow
+        );
+        run(&plain, ARCHITECTURE, number, arguments)
+    };
+    for &(number, mode, flags) in list::MODE_CALLS {
+        let with = |bits: u64, makes: u64| {
+            let mut arguments = [0; 6];
+            arguments[usize::try_from(mode).unwrap()] = bits;
+            if let Some(flags) = flags {
+                arguments[usize::try_from(flags).unwrap()] = makes;
+            }
+            arguments
+        };
+        for makes in [0o100, 0o20_200_000] {
+            assert_eq!(
+                verdict(number, with(0o4755, makes)),
+                Verdict::Errno(1),
+                "{number}"
+            );
+            assert_eq!(
+                verdict(number, with(0o2755, makes)),
+                Verdict::Errno(1),
+                "{number}"
+            );
+            assert_eq!(
+                verdict(number, with(0o1777, makes)),
+                Verdict::Allow,
+                "{number}"
+            );
+        }
+        if flags.is_some() {
+            // What is no mode is not looked at.
+            assert_eq!(verdict(number, with(0o6777, 0)), Verdict::Allow, "{number}");
+        }
+    }
 }

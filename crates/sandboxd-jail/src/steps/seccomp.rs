@@ -7,6 +7,6 @@ use sandboxd_jail::seccomp;
 
 /// Installs it. `clone3` is allowed where the guest puts each run into a cgroup of its own, which no other call can do;
 /// that no namespace can be made with it is the work of [`crate::steps::nested`].
-pub(crate) fn install(clone3: bool) -> Result<(), Failure> {
-    sys::install_filter(&seccomp::program(clone3)).map_err(at(Step::Seccomp))
+pub(crate) fn install(clone3: bool, plain_modes: bool) -> Result<(), Failure> {
+    sys::install_filter(&seccomp::program(clone3, plain_modes)).map_err(at(Step::Seccomp))
 }

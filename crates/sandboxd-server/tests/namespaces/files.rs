@@ -176,3 +176,51 @@ async fn a_missing_workspace_and_a_bad_work_directory_are_named() {
     assert!(house.backend.list().await.unwrap().is_empty());
     house.close().await;
 }
+
+#[tokio::test]
+async fn nothing_left_in_a_users_own_directory_lends_that_users_rights() {
+    if !is_root() {
+        return;
+    }
+    let own = tempfile::tempdir().unwrap();
+    let house = House::new().await;
+    let mut spec = host();
+    spec.workspace = Some(HostWorkspace {
+        path: own.path().to_owned(),
+        managed: false,
+    });
+    let sandbox = house.rent(&spec).await;
+    let program = r#"
+import ctypes, os, struct
+def attempt(name, make):
+    try: make()
+    except OSError: return
+    print(name)
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*arguments):
+    if libc.syscall(*arguments) < 0: raise OSError(ctypes.get_errno(), "")
+open("f", "w").close()
+attempt("chmod", lambda: os.chmod("f", 0o4755))
+attempt("setgid", lambda: os.chmod("f", 0o2755))
+attempt("fchmod", lambda: os.fchmod(os.open("f", os.O_RDONLY), 0o4755))
+attempt("open", lambda: os.open("o", os.O_CREAT | os.O_WRONLY, 0o4755))
+attempt("tmpfile", lambda: os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o4755))
+attempt("mknod", lambda: os.mknod("n", 0o104755))
+attempt("fchmodat2", lambda: call(452, -100, b"f", 0o4755, 0))
+how = struct.pack("QQQ", os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+attempt("openat2", lambda: call(437, -100, b"p", how, len(how)))
+caps = struct.pack("<IIIII", 0x02000001, 1 << 21, 0, 0, 0)
+attempt("setcap", lambda: os.setxattr("f", "security.capability", caps))
+os.chmod("f", 0o1755)
+os.mkdir("d", 0o755)
+print("done")
+"#;
+    let did = sandbox.python(program).await;
+    assert_eq!(did.out, "done\n", "{did:?}");
+    sandbox.end().await;
+    for entry in std::fs::read_dir(own.path()).unwrap().flatten() {
+        let mode = entry.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o6000, 0, "{entry:?}");
+    }
+    house.close().await;
+}

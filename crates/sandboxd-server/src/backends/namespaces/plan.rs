@@ -24,8 +24,11 @@ pub(super) const CAPABILITIES: &[(u8, &str)] = &[
         18,
         "sys_chroot: package managers run scripts in a root of their own",
     ),
-    (31, "setfcap: packages set file capabilities"),
+    (SETFCAP, "setfcap: packages set file capabilities"),
 ];
+
+/// The capability that gives files capabilities; by a file of a host user these would be that user's.
+const SETFCAP: u8 = 31;
 
 /// Of `/proc`: what speaks of the whole machine reads as empty.
 const MASKED: &[&str] = &[
@@ -109,6 +112,13 @@ pub(super) fn root_in_memory(spec: &SandboxSpec) -> bool {
     matches!(spec.image, PreparedImage::Host) && !spec.keep_layer
 }
 
+/// Whether what is written into the workspace belongs to a user of the host.
+fn host_owned(spec: &SandboxSpec) -> bool {
+    spec.workspace
+        .as_ref()
+        .is_some_and(|workspace| !workspace.managed)
+}
+
 /// The walls of one sandbox.
 pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan, PlanError> {
     let work_dir = work_dir(&spec.work_dir)?;
@@ -151,7 +161,12 @@ pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan,
                 masked: owned(MASKED),
                 read_only: owned(READ_ONLY),
             },
-            capabilities: CAPABILITIES.iter().map(|(number, _)| *number).collect(),
+            capabilities: CAPABILITIES
+                .iter()
+                .map(|(number, _)| *number)
+                .filter(|number| *number != SETFCAP || !host_owned(spec))
+                .collect(),
+            plain_modes: host_owned(spec),
         },
         assignment: Assignment {
             hostname: spec.hostname.clone(),
@@ -323,6 +338,9 @@ fn arguments(spec: &SandboxSpec, users: Users) -> Vec<String> {
     ];
     if let (Some(user), Users::Range { .. }) = (spec.user, users) {
         argv.push(format!("--user={user}"));
+    }
+    if host_owned(spec) {
+        argv.push("--plain-modes=yes".to_owned());
     }
     argv
 }
