@@ -7,6 +7,7 @@
 //! - [`id`]: identifiers, parsed and never assembled.
 //! - [`clock`]: time, so that tests can move it.
 //! - [`api`]: HTTP in, HTTP out; the only room that knows axum and JSON.
+//! - `pdf`: the text of a PDF.
 //! - [`auth`]: who calls.
 //! - [`sessions`]: who rents what until when.
 //! - [`workspaces`]: stored files on the host.
@@ -23,6 +24,7 @@ pub mod clock;
 pub mod config;
 pub mod id;
 pub mod limits;
+mod pdf;
 pub mod runtimes;
 pub mod server;
 pub mod sessions;

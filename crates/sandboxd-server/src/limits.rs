@@ -98,9 +98,34 @@ pub const SEARCH_SECONDS_MAX: u64 = 120;
 pub const SERVICE_TOKEN_BYTES_MAX: usize = 4096;
 /// Most bytes of a file of policy changes.
 pub const POLICY_FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// How long one PDF may take to be read, its wait for a place included, in seconds.
+pub const PDF_SECONDS_MAX: u64 = 20;
+/// PDFs read at once.
+pub const PDF_AT_ONCE: usize = 1;
+/// Stack of the thread that reads a PDF, in bytes.
+pub const PDF_STACK_BYTES: usize = 32 * 1024 * 1024;
+/// What one stream of a PDF may unpack to while the file is loaded, in bytes.
+pub const PDF_STREAM_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What the content of one page of a PDF may unpack to, in bytes.
+pub const PDF_PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Objects that a PDF, or one page's content, may make; each takes about a hundred bytes.
+pub const PDF_TOKENS_MAX: usize = 4_000_000;
+/// The text of a PDF, in bytes.
+pub const PDF_TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What a font's map of characters may unpack to, in bytes.
+pub const PDF_MAP_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Entries of a font's map of characters.
+pub const PDF_MAP_ENTRIES_MAX: usize = 100_000;
+/// Fonts of one page of a PDF.
+pub const PDF_FONTS_MAX: usize = 256;
+/// How deep forms of a PDF may show each other.
+pub const PDF_FORM_DEPTH_MAX: usize = 8;
+/// How many graphics states a page of a PDF may keep.
+pub const PDF_STATES_MAX: usize = 256;
 /// Bytes of a file that are looked at to tell its text's encoding.
 pub const ENCODING_SAMPLE_BYTES: usize = 32 * 1024;
 
+const _: () = assert!(PDF_SECONDS_MAX < FILE_SECONDS_MAX);
 const _: () = assert!(BODY_PAUSE_SECONDS_MAX < BODY_SECONDS_MAX);
 // Whoever waits for a sandbox waits longer than its owner takes: the one that makes room goes (its layer is not kept, it is
 // removed, its workspace marked, its record written), then image, workspace, sandbox, guest and record of the new one.

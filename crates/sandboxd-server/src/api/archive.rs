@@ -16,7 +16,7 @@ use sandboxd_api::archive as api;
 use sandboxd_api::error::Detail;
 use sandboxd_api::files::FileEntry;
 use sandboxd_api::shell::{ReadBytesResponse, ReadRequest, ReadResponse};
-use sandboxd_files::Wanted;
+use sandboxd_files::{Part, Wanted};
 use sandboxd_protocol::message::{Entry, Kind};
 use std::collections::VecDeque;
 use time::OffsetDateTime;
@@ -61,8 +61,7 @@ pub(super) async fn read(
     Json(ask): Json<ReadRequest>,
 ) -> Answer {
     let content = app.sessions.archive_read(&id, &ask.path).await?;
-    let text = text::decoded(&ask.path, &content).ok_or(Failure::Binary)?;
-    let content = text::slice(&text, ask.offset, ask.limit);
+    let content = text::read(ask.path, content, ask.offset, ask.limit).await?;
     Ok(answer::json(&ReadResponse { content }))
 }
 
@@ -164,6 +163,20 @@ impl Left {
             names: ARCHIVE_NAMES_MAX,
         }
     }
+
+    /// What one directory may give to a tree of at most `asked` entries that has `had` already.
+    fn wanted(&self, asked: u64, had: usize) -> Wanted {
+        let asked = usize::try_from(asked).unwrap_or(usize::MAX);
+        Wanted {
+            entries: asked.saturating_sub(had).min(self.entries),
+            names: self.names,
+        }
+    }
+
+    fn take(&mut self, part: &Part) {
+        self.entries = self.entries.saturating_sub(part.entries.len());
+        self.names = self.names.saturating_sub(part.names);
+    }
 }
 
 /// A workspace's tree, breadth first, each directory read only as far as entries are still wanted. The start fails as a
@@ -174,8 +187,6 @@ async fn grown(
     ask: &api::TreeRequest,
     left: &mut Left,
 ) -> Result<api::WorkspaceTree, ArchiveError> {
-    let asked = usize::try_from(ask.max_entries).unwrap_or(usize::MAX);
-    let most = asked.min(left.entries);
     let start = below_root(&ask.path, &app.sessions.service().work_dir);
     let mut tree = api::WorkspaceTree {
         entries: Vec::new(),
@@ -184,15 +195,12 @@ async fn grown(
     let mut queue = VecDeque::from([(start, 1)]);
     let mut is_start = true;
     while let Some((directory, depth)) = queue.pop_front() {
+        let wanted = left.wanted(ask.max_entries, tree.entries.len());
         // The start is always looked at: only that tells whether it is there.
-        if tree.entries.len() == most && !is_start {
+        if wanted.entries == 0 && !is_start {
             tree.truncated = true;
             break;
         }
-        let wanted = Wanted {
-            entries: most - tree.entries.len(),
-            names: left.names,
-        };
         let path = if is_start { &ask.path } else { &directory };
         let part = match app.sessions.archive_list(id, path, wanted).await {
             Ok(part) => part,
@@ -203,7 +211,7 @@ async fn grown(
             }
         };
         is_start = false;
-        left.names -= part.names.min(left.names);
+        left.take(&part);
         tree.truncated |= part.more;
         for entry in &part.entries {
             let row = row(entry, &directory);
@@ -215,7 +223,6 @@ async fn grown(
             tree.entries.push(row);
         }
     }
-    left.entries -= tree.entries.len().min(left.entries);
     Ok(tree)
 }
 
@@ -291,6 +298,38 @@ fn iso_8601(nanos: i64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_gathers_only_so_much() {
+        let mut left = Left {
+            entries: 5,
+            names: 9,
+        };
+        let wanted = |left: &Left, asked, had| {
+            let wanted = left.wanted(asked, had);
+            (wanted.entries, wanted.names)
+        };
+        assert_eq!(wanted(&left, 2, 0), (2, 9));
+        assert_eq!(wanted(&left, 100, 0), (5, 9));
+        assert_eq!(wanted(&left, 3, 3), (0, 9));
+        let entry = Entry {
+            name: b"f".to_vec(),
+            kind: Kind::File,
+            size: 0,
+            mode: 0,
+            modified_nanos: 0,
+            target: None,
+        };
+        let part = |entries, names| Part {
+            entries: vec![entry.clone(); entries],
+            more: false,
+            names,
+        };
+        left.take(&part(4, 8));
+        assert_eq!(wanted(&left, 100, 0), (1, 1));
+        left.take(&part(4, 8));
+        assert_eq!(wanted(&left, 100, 0), (0, 0));
+    }
 
     #[test]
     fn times_are_iso_8601_in_utc() {

@@ -1,5 +1,6 @@
 //! The one table: failure to status, code and public words.
 
+use super::text::NoText;
 use crate::auth::Unauthorized;
 use crate::config::PolicyRefusal;
 use crate::sessions::{ArchiveError, NativeError, OpenError, StartError, UseError};
@@ -34,8 +35,8 @@ pub(super) enum Failure {
     WriteTooLarge(u64),
     /// Content that is not base64.
     NotBase64(String),
-    /// A stored file that is no text.
-    Binary,
+    /// A file that is to be read as text, and gives none.
+    NoText(NoText),
     /// A session did not open.
     Open(OpenError),
     /// A session did not do what was asked.
@@ -100,11 +101,12 @@ impl Failure {
                 "not_base64",
                 format!("content_b64 is not valid base64: {cause}"),
             ),
-            Self::Binary => text(
-                StatusCode::BAD_REQUEST,
-                "binary",
-                "[Binary File]".to_owned(),
-            ),
+            Self::NoText(error @ NoText::Binary) => {
+                text(StatusCode::BAD_REQUEST, "binary", error.to_string())
+            }
+            Self::NoText(error @ NoText::Pdf(_)) => {
+                text(StatusCode::BAD_REQUEST, "pdf", error.to_string())
+            }
             Self::Open(error) => open_row(&error),
             Self::Use(error) => use_row(&error),
             Self::Native(error, path) => native_row(error, &path),
@@ -235,6 +237,11 @@ fn policy_row(error: &PolicyRefusal) -> Row {
 impl From<Unauthorized> for Failure {
     fn from(error: Unauthorized) -> Self {
         Self::Token(error)
+    }
+}
+impl From<NoText> for Failure {
+    fn from(error: NoText) -> Self {
+        Self::NoText(error)
     }
 }
 impl From<OpenError> for Failure {

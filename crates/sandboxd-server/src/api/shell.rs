@@ -92,9 +92,9 @@ pub(super) async fn read(
     let operation = Operation::begin(&app, &id, "read", &ask.path);
     let content = match content(&app, &id, &ask.path).await? {
         Ok((_, content)) if content.is_empty() => String::new(),
-        Ok((path, content)) => match text::decoded(&path, &content) {
-            Some(text) => text::slice(&text, ask.offset, ask.limit),
-            None => "[Error: [Binary File]]".to_owned(),
+        Ok((path, content)) => match text::read(path, content, ask.offset, ask.limit).await {
+            Ok(lines) => lines,
+            Err(error) => format!("[Error: {error}]"),
         },
         Err(FileError::TooLarge { size, limit }) => format!(
             "[Error: File is {size} bytes, over the {limit}-byte read limit. Read a part of it with a command instead, \

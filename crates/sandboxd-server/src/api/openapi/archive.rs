@@ -36,7 +36,7 @@ pub(super) fn routes() -> Vec<Described> {
             .takes::<ReadRequest>(json!({ "path": "report.md", "offset": 0, "limit": 2000 }))
             .gives::<ReadResponse>("The lines.", json!({ "content": "# Report" }))
             .refuses(refusals::NO_FILE)
-            .refuses(refusals::BINARY),
+            .refuses(refusals::NO_TEXT),
         stored("/workspaces/{session_id}/read_bytes", "archive_read_bytes", "Read a stored file as bytes")
             .takes::<PathRequest>(json!({ "path": "report.md" }))
             .gives::<ReadBytesResponse>("Its bytes as base64.", json!({ "content_b64": "IyBSZXBvcnQK" }))

@@ -410,5 +410,12 @@ pub(super) const NO_FILE: &[Refusal] = &[
 ];
 
 /// The archive route that reads text.
-pub(super) const BINARY: &[Refusal] =
-    &[text(400, "binary", "The file is no text.", "[Binary File]")];
+pub(super) const NO_TEXT: &[Refusal] = &[
+    text(400, "binary", "The file is no text.", "[Binary File]"),
+    text(
+        400,
+        "pdf",
+        "The PDF gives no text: it is damaged, encrypted, too large or has none.",
+        "Failed to parse PDF: No extractable text found in PDF",
+    ),
+];
