@@ -130,7 +130,7 @@ pub(super) enum NoText {
     Pdf(#[from] PdfError),
 }
 
-/// Some lines of a file, as [`slice`] has them. The path's ending helps to tell what it is. Nothing of it is done on the
+/// Some lines of a file, as [`slice()`] has them. The path's ending helps to tell what it is. Nothing of it is done on the
 /// caller's thread.
 ///
 /// # Errors

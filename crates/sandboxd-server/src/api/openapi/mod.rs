@@ -3,7 +3,7 @@
 //!
 //! - [`describe`]: one route in words; [`refusals`]: why requests are refused; [`responses`]: what is answered then.
 //! - [`service`], [`sessions`], [`run`], [`files`], [`shell`], [`archive`]: the routes.
-//! - [`page`]: the document for people, in a browser.
+//! - `page.html`: the document for people, in a browser, served by [`super::page`].
 
 mod archive;
 mod describe;
