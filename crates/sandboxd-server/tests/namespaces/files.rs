@@ -2,6 +2,8 @@
 
 use crate::rented::{House, host, is_root};
 use sandboxd_server::backends::HostWorkspace;
+use sandboxd_server::backends::Start;
+use sandboxd_server::id::SandboxId;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -221,6 +223,28 @@ print("done")
     for entry in std::fs::read_dir(own.path()).unwrap().flatten() {
         let mode = entry.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o6000, 0, "{entry:?}");
+    }
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_user_that_no_sandbox_has_is_refused_by_its_number() {
+    if !is_root() {
+        return;
+    }
+    let own = tempfile::tempdir().unwrap();
+    let house = House::new().await;
+    let mut spec = host();
+    spec.workspace = Some(HostWorkspace {
+        path: own.path().to_owned(),
+        managed: false,
+    });
+    for user in [65_536, u32::MAX] {
+        spec.user = Some(user);
+        let id = SandboxId::generate();
+        let made = house.try_rent(&id, &spec, Start::Fresh).await;
+        let text = made.err().expect("refused").to_string();
+        assert!(text.contains(&user.to_string()), "{text}");
     }
     house.close().await;
 }

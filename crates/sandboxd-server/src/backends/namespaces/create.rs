@@ -7,7 +7,7 @@ use super::half::{Claim, Half};
 use super::launch::LaunchError;
 use super::layers::Layer;
 use super::plan::{self, Circumstances};
-use super::users::STORAGE_FIRST;
+use super::users::{COUNT, STORAGE_FIRST};
 use super::{HasLayer, Inner, Sandbox, cgroups, lock, workspace};
 use crate::backends::{
     Asked, Ceiling, CreateError, Enforced, Enforcement, PreparedImage, Running, SandboxSpec, Start,
@@ -47,6 +47,13 @@ fn step(step: impl Into<String>, cause: impl std::fmt::Display) -> CreateError {
 
 /// What somebody set and this host cannot enforce is refused, unless they accept that.
 fn refuse_unenforceable(inner: &Inner, spec: &SandboxSpec) -> Result<(), CreateError> {
+    if let Some(user) = spec.user
+        && inner.privileged
+        && user >= COUNT
+    {
+        let cause = format!("uid {user} is none of the {COUNT} that a sandbox has");
+        return Err(step("choosing the user of runs", cause));
+    }
     let explicit = |asked: Option<Asked<u64>>| asked.is_some_and(|asked| asked.explicit);
     let asked = [
         (
