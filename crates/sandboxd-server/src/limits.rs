@@ -108,14 +108,14 @@ pub const PDF_STACK_BYTES: usize = 32 * 1024 * 1024;
 pub const PDF_STREAM_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// What the content of one page of a PDF may unpack to, in bytes.
 pub const PDF_PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Objects that a PDF, or one page's content, may make; each takes about a hundred bytes.
-pub const PDF_TOKENS_MAX: usize = 4_000_000;
+/// Objects that a PDF, or one page's content, may make; each takes up to 250 bytes while it is loaded.
+pub const PDF_TOKENS_MAX: usize = 2_000_000;
 /// The text of a PDF, in bytes.
 pub const PDF_TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// What a font's map of characters may unpack to, in bytes.
 pub const PDF_MAP_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Entries of a font's map of characters.
-pub const PDF_MAP_ENTRIES_MAX: usize = 100_000;
+/// Entries of all maps of characters of the fonts of one page.
+pub const PDF_MAP_ENTRIES_MAX: usize = 200_000;
 /// Fonts of one page of a PDF.
 pub const PDF_FONTS_MAX: usize = 256;
 /// How deep forms of a PDF may show each other.

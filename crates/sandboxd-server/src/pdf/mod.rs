@@ -6,10 +6,11 @@
 //! so.
 //!
 //! - `page`: walks what a page shows, and sets lines and spaces where the positions say so.
-//! - `font`: from a font's codes to characters.
+//! - `font`: from a font's codes to characters; `map`: what the file itself says of them.
 //! - `tidy`: takes out what hinders reading.
 
 mod font;
+mod map;
 mod page;
 mod tidy;
 
@@ -104,6 +105,9 @@ pub(crate) fn extracted(content: &[u8], deadline: std::time::Instant) -> Result<
     }
     let mut any = !text.trim().is_empty();
     for (index, id) in pages {
+        if std::time::Instant::now() >= deadline {
+            return Err(PdfError::Late(PDF_SECONDS_MAX));
+        }
         let page = page_text(&document, id, deadline)?;
         if page.is_empty() {
             continue;
@@ -111,7 +115,11 @@ pub(crate) fn extracted(content: &[u8], deadline: std::time::Instant) -> Result<
         any = true;
         let _ = write!(text, "--- Page {} ---\n{page}\n\n", index + 1);
         if text.len() > PDF_TEXT_BYTES_MAX {
-            text.truncate(text.floor_char_boundary(PDF_TEXT_BYTES_MAX));
+            let mut end = PDF_TEXT_BYTES_MAX;
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
             text.push_str("\n[The rest of the text is left out]");
             break;
         }

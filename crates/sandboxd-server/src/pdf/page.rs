@@ -3,8 +3,8 @@
 use super::font::Font;
 use super::tokens;
 use crate::limits::{
-    PDF_FONTS_MAX, PDF_FORM_DEPTH_MAX, PDF_PAGE_BYTES_MAX, PDF_STATES_MAX, PDF_TEXT_BYTES_MAX,
-    PDF_TOKENS_MAX,
+    PDF_FONTS_MAX, PDF_FORM_DEPTH_MAX, PDF_MAP_ENTRIES_MAX, PDF_PAGE_BYTES_MAX, PDF_STATES_MAX,
+    PDF_TEXT_BYTES_MAX, PDF_TOKENS_MAX,
 };
 use lopdf::content::{Content, Operation};
 use lopdf::{Dictionary, Document, Object};
@@ -94,6 +94,8 @@ pub(super) struct Walk<'a> {
     next: Matrix,
     /// By the address of its dictionary, which the document holds still.
     fonts: HashMap<*const Dictionary, Rc<Font>>,
+    /// What the fonts' maps of characters may still hold.
+    entries_left: usize,
 }
 
 impl<'a> Walk<'a> {
@@ -116,6 +118,7 @@ impl<'a> Walk<'a> {
             line: Matrix::SAME,
             next: Matrix::SAME,
             fonts: HashMap::new(),
+            entries_left: PDF_MAP_ENTRIES_MAX,
         }
     }
 
@@ -305,7 +308,7 @@ impl<'a> Walk<'a> {
         if self.fonts.len() >= PDF_FONTS_MAX {
             return None;
         }
-        let read = Rc::new(Font::read(self.document, font));
+        let read = Rc::new(Font::read(self.document, font, &mut self.entries_left));
         self.fonts.insert(key, read.clone());
         Some(read)
     }
