@@ -44,6 +44,8 @@ pub const USAGE_SAMPLE_SECONDS_MAX: u64 = 5;
 pub const STOP_SECONDS_MAX: u64 = 20;
 /// How long one small file operation may take, in seconds.
 pub const FILE_SECONDS_MAX: u64 = 30;
+/// How long a guest whose file operation took too long has to show that it is still there, in seconds.
+pub const GUEST_ANSWER_SECONDS_MAX: u64 = 5;
 /// How long a stop waits for its run to appear, in milliseconds.
 pub const STOP_APPEAR_MILLIS: u64 = 1_000;
 /// How long a shutdown waits for what is running, its backend included, in seconds.

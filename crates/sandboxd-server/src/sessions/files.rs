@@ -12,7 +12,10 @@ use super::words::{
 };
 use crate::config::Service;
 use crate::id::SessionId;
-use crate::limits::{FILE_SECONDS_MAX, LIST_ENTRIES_MAX, WORKSPACE_SECONDS_MAX};
+use crate::limits::{
+    FILE_SECONDS_MAX, GUEST_ANSWER_SECONDS_MAX, LIST_ENTRIES_MAX, WORKSPACE_SECONDS_MAX,
+};
+use rustix::io::Errno;
 use sandboxd_protocol::client::{Client, FileFailure, LinkError};
 use sandboxd_protocol::message::{FileError, HandBack, PathRule};
 use std::sync::Arc;
@@ -87,7 +90,7 @@ async fn native_on(
             root: service.work_dir.clone().into_bytes(),
         };
         let asked = ask(&reached.client, rule, inner.as_bytes(), op.clone(), limit);
-        match patient(asked).await {
+        match patient(asked, answers(&reached.client)).await {
             Ok(done) => return Ok(absolute(done, &service.work_dir)),
             Err(FileFailure::File(error)) => return Err(error.into()),
             // The files are still there: the walk serves them.
@@ -184,7 +187,7 @@ async fn follow_on(visit: &Visit, path: String, op: FollowFile) -> Result<Follow
         op,
         limit,
     );
-    match patient(asked).await {
+    match patient(asked, answers(&reached.client)).await {
         Ok(answer) => Ok(FollowDone { path, answer }),
         Err(FileFailure::File(error)) => Err(error.into()),
         Err(FileFailure::Link(error)) => Err(link_failed(visit, &reached, &error).into()),
@@ -195,12 +198,25 @@ fn link_failed(visit: &Visit, reached: &Reached, error: &LinkError) -> UseError 
     visit.broken(reached, error)
 }
 
-/// A guest that does not answer in time is none.
-async fn patient<T>(work: impl Future<Output = Result<T, FileFailure>>) -> Result<T, FileFailure> {
-    match timeout(Duration::from_secs(FILE_SECONDS_MAX), work).await {
-        Ok(done) => done,
-        Err(_) => Err(LinkError::Silent(FILE_SECONDS_MAX * 1_000).into()),
+/// Waits for an operation, no longer than a client does. One that takes longer is given up (a large tree may take its time),
+/// and the guest is asked whether it is still there: only one that does not answer that either is none.
+async fn patient<T>(
+    work: impl Future<Output = Result<T, FileFailure>>,
+    answers: impl Future<Output = bool>,
+) -> Result<T, FileFailure> {
+    if let Ok(done) = timeout(Duration::from_secs(FILE_SECONDS_MAX), work).await {
+        return done;
     }
+    match timeout(Duration::from_secs(GUEST_ANSWER_SECONDS_MAX), answers).await {
+        Ok(true) => Err(FileError::Os(Errno::TIMEDOUT.raw_os_error()).into()),
+        Ok(false) | Err(_) => Err(LinkError::Silent(FILE_SECONDS_MAX * 1_000).into()),
+    }
+}
+
+/// Whether a guest answers the smallest of questions.
+async fn answers(client: &Client) -> bool {
+    let asked = client.stat(PathRule::Follow, b"/").await;
+    !matches!(asked, Err(FileFailure::Link(_)))
 }
 
 /// Asks a guest. Its answers are bounded by the protocol; its names are text only at the HTTP edge.
@@ -307,6 +323,18 @@ mod tests {
             Err(NativeError::BadPath(_))
         ));
         assert_eq!(inner_path("/a", "/").unwrap(), "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_operation_costs_the_sandbox_only_if_its_guest_is_silent() {
+        let slow = || std::future::pending::<Result<(), FileFailure>>();
+        let given_up = patient(slow(), async { true }).await;
+        let timed_out = FileError::Os(Errno::TIMEDOUT.raw_os_error());
+        assert_eq!(given_up, Err(timed_out.into()));
+        let gone = Err(LinkError::Silent(FILE_SECONDS_MAX * 1_000).into());
+        assert_eq!(patient(slow(), async { false }).await, gone);
+        assert_eq!(patient(slow(), std::future::pending()).await, gone);
+        assert_eq!(patient(async { Ok(1) }, async { false }).await, Ok(1));
     }
 
     #[test]
