@@ -53,8 +53,12 @@ async fn a_program_starts_in_the_work_directory_with_its_own_session_and_nothing
         masks.out(),
         "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
     );
-    let score = house.run(run(&["cat", "/proc/self/oom_score_adj"])).await;
-    assert_eq!(score.out(), "500\n");
+    // The files in /proc of what is not dumpable belong to the root of its user namespace. In a sandbox that is the guest; in
+    // this test, which makes no namespace, it is the host's root.
+    if rustix::process::geteuid().is_root() {
+        let score = house.run(run(&["cat", "/proc/self/oom_score_adj"])).await;
+        assert_eq!(score.out(), "500\n");
+    }
     let empty = house.run(run(&["cat"])).await;
     assert_eq!((empty.out(), itself(&empty)), ("", 0));
 }
