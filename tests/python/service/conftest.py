@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -28,13 +29,14 @@ def session(service):
 
 
 @pytest.fixture
-def ordinary(tmp_path_factory) -> list[str]:
+def ordinary() -> Iterator[list[str]]:
     """The beginning of a command that runs the binary as a user without rights.
 
     As root, such a user is made up; otherwise it is ourselves.
     """
     if os.geteuid() != 0:
-        return [service_process.BINARY]
+        yield [service_process.BINARY]
+        return
     folder = pathlib.Path("/var/tmp") / f"sandboxd-tests-{os.getpid()}"
     folder.mkdir(mode=0o755, exist_ok=True)
     binary = folder / "sandboxd"
