@@ -126,6 +126,9 @@ pub const PDF_FORM_DEPTH_MAX: usize = 8;
 pub const PDF_STATES_MAX: usize = 256;
 /// Bytes of a file that are looked at to tell its text's encoding.
 pub const ENCODING_SAMPLE_BYTES: usize = 32 * 1024;
+/// The host uid and gid that stand for root inside on stored files, where the daemon is root: no host user has it, and
+/// every sandbox sees it as its own uid 0 through an idmapped mount.
+pub const STORAGE_OWNER: u32 = 0x7000_0000;
 
 const _: () = assert!(PDF_SECONDS_MAX < FILE_SECONDS_MAX);
 const _: () = assert!(BODY_PAUSE_SECONDS_MAX < BODY_SECONDS_MAX);

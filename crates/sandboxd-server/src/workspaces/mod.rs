@@ -34,9 +34,6 @@ use std::time::Duration;
 const FILES: &str = "workspace";
 /// Mode of a file that a native write makes, before the umask.
 const NEW_FILE_MODE: u32 = 0o666;
-/// The host uid and gid that stand for root inside on stored files, where the daemon is root: no host user has it, and
-/// every sandbox sees it as its own uid 0 through an idmapped mount.
-pub const STORAGE_OWNER: u32 = 0x7000_0000;
 
 /// All stored workspaces; cheap to clone.
 #[derive(Debug, Clone)]
@@ -229,7 +226,7 @@ impl Root {
         let dir = rustix::fs::open(&path, flags, Mode::empty())?;
         let owner = rustix::process::geteuid()
             .is_root()
-            .then_some(STORAGE_OWNER);
+            .then_some(crate::limits::STORAGE_OWNER);
         Ok(Self { path, dir, owner })
     }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Ids in one range.
 pub(super) const COUNT: u32 = 65_536;
 /// First id of the range that owns stored files on disk, the same for all sessions.
-pub(super) const STORAGE_FIRST: u32 = 0x7000_0000;
+pub(super) const STORAGE_FIRST: u32 = crate::limits::STORAGE_OWNER;
 /// First id of the sandboxes' ranges.
 const FIRST: u32 = 0x7001_0000;
 /// Ranges in one block.

@@ -262,7 +262,7 @@ pub(crate) async fn files_written_while_asleep_belong_to_the_sandbox(kind: Kind)
             use std::os::unix::fs::MetadataExt as _;
             for path in ["made", "made/f"] {
                 let owner = place.stored("a").join(path).metadata().unwrap().uid();
-                assert_eq!(owner, sandboxd_server::workspaces::STORAGE_OWNER, "{path}");
+                assert_eq!(owner, sandboxd_server::limits::STORAGE_OWNER, "{path}");
             }
         }
     } else {
