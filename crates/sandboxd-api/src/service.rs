@@ -26,6 +26,18 @@ pub struct ServiceHealth {
     pub runtimes: Vec<String>,
 }
 
+/// Answer of `GET /readyz`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ServiceReadiness {
+    /// `ready`.
+    #[cfg_attr(feature = "openapi", schema(example = "ready"))]
+    pub status: String,
+    /// The parts that were asked.
+    #[cfg_attr(feature = "openapi", schema(example = json!(["service", "backend", "workspaces"])))]
+    pub parts: Vec<String>,
+}
+
 /// Answer of `GET /`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -15,7 +15,7 @@
 //! - [`backends`]: what a sandbox is made of.
 //! - [`store`]: the state directory.
 //! - [`server`]: the parts put together, from start to shutdown.
-//! - [`telemetry`]: what is logged, and how.
+//! - [`telemetry`]: what is logged and counted, and how.
 
 pub mod api;
 pub mod auth;

@@ -40,6 +40,10 @@ pub const WORD_MILLIS_MAX: u64 = 1_000;
 pub const USAGE_SECONDS_MAX: u64 = 5;
 /// How long a usage sample may take, in seconds.
 pub const USAGE_SAMPLE_SECONDS_MAX: u64 = 5;
+/// How long one part of the service may take to say that it is ready, in seconds.
+pub const READY_SECONDS_MAX: u64 = 3;
+/// How long an answer to a probe of readiness is given again, in milliseconds.
+pub const READY_KEPT_MILLIS: u64 = 1_000;
 /// How long one sandbox may take to go, in seconds.
 pub const STOP_SECONDS_MAX: u64 = 20;
 /// How long one small file operation may take, in seconds.

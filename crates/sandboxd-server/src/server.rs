@@ -135,6 +135,7 @@ impl Server {
         let accepting = api::listener::accept(
             self.listener,
             api::router(self.app.clone()),
+            self.sessions.metrics(),
             connections.clone(),
             stop.clone(),
         );

@@ -1,7 +1,10 @@
 //! What is logged of a request, in one place, so that what is never logged can be seen here: tokens and other headers,
 //! queries (a query may hold a path of a tenant's), bodies, output of programs, contents of files.
 //!
-//! Where the lines go and which are wanted is the program's choice, not this library's.
+//! Where the lines go and which are wanted is the program's choice, not this library's. What is counted is in [`metrics`].
+
+pub mod metrics;
+mod process;
 
 use crate::limits::ECHO_CHARS_MAX;
 use std::time::Duration;

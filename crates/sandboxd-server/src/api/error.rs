@@ -37,6 +37,8 @@ pub(super) enum Failure {
     NotBase64(String),
     /// A file that is to be read as text, and gives none.
     NoText(NoText),
+    /// Parts of the service cannot serve now.
+    NotReady(String),
     /// A session did not open.
     Open(OpenError),
     /// A session did not do what was asked.
@@ -107,6 +109,11 @@ impl Failure {
             Self::NoText(error @ NoText::Pdf(_)) => {
                 text(StatusCode::BAD_REQUEST, "pdf", error.to_string())
             }
+            Self::NotReady(parts) => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "not_ready",
+                format!("Not ready: {parts}"),
+            ),
             Self::Open(error) => open_row(&error),
             Self::Use(error) => use_row(&error),
             Self::Native(error, path) => native_row(error, &path),

@@ -1,11 +1,13 @@
 //! One request and its answer, around whatever the route does: request id, log line, panics, refusals with unread
 //! bodies, and the methods that no route has.
 
+use super::Route;
 use super::answer::{self};
 use super::body::Shared;
-use super::error::Failure;
+use super::error::{ERROR_CODE_HEADER, Failure};
 use crate::limits::{HEAD_BYTES_MAX, REQUEST_ID_CHARS_MAX};
 use crate::telemetry;
+use crate::telemetry::metrics::Metrics;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
@@ -20,7 +22,11 @@ use tracing::Instrument as _;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Answers one request.
-pub(super) async fn exchange(router: Router, request: Request<Incoming>) -> Response {
+pub(super) async fn exchange(
+    router: Router,
+    metrics: &Metrics,
+    request: Request<Incoming>,
+) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
     let method = request.method().clone();
@@ -29,8 +35,27 @@ pub(super) async fn exchange(router: Router, request: Request<Incoming>) -> Resp
     let mut response = answered(router, request).instrument(span.clone()).await;
     response.headers_mut().insert(REQUEST_ID, id);
     let status = response.status().as_u16();
-    telemetry::answered(&span, method.as_str(), &path, status, started.elapsed());
+    let took = started.elapsed();
+    telemetry::answered(&span, method.as_str(), &path, status, took);
+    let route = response.extensions_mut().remove::<Route>();
+    let route = route.map_or("none", |route| route.0);
+    metrics.answered(name_of(&method), route, status, took);
+    let code = response.headers().get(ERROR_CODE_HEADER);
+    if let Some(code) = code.and_then(|code| code.to_str().ok()) {
+        metrics.refused(code.to_owned());
+    }
     response
+}
+
+/// A method's name, for the figures; of those that no route has, one name stands for all.
+fn name_of(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        _ => "other",
+    }
 }
 
 async fn answered(router: Router, request: Request<Incoming>) -> Response {

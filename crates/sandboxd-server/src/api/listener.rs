@@ -4,6 +4,7 @@ use super::exchange::exchange;
 use crate::limits::{
     CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS_MAX, HEADERS_MAX, UNREAD_SECONDS_MAX,
 };
+use crate::telemetry::metrics::Metrics;
 use axum::Router;
 use axum::http::Request;
 use hyper::body::Incoming;
@@ -30,6 +31,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) async fn accept(
     listener: TcpListener,
     router: Router,
+    metrics: Arc<Metrics>,
     connections: TaskTracker,
     stop: CancellationToken,
 ) {
@@ -42,7 +44,8 @@ pub(crate) async fn accept(
             };
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let connection = connection(stream, router.clone(), stop.clone());
+                    let connection =
+                        connection(stream, router.clone(), Arc::clone(&metrics), stop.clone());
                     connections.spawn(async move {
                         connection.await;
                         drop(permit);
@@ -62,12 +65,17 @@ pub(crate) async fn accept(
     connections.close();
 }
 
-async fn connection(stream: TcpStream, router: Router, stop: CancellationToken) {
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
     // Answers are written whole; waiting for more to send would only make them late.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request: Request<Incoming>| {
-        let router = router.clone();
-        async move { Ok::<_, Infallible>(exchange(router, request).await) }
+        let (router, metrics) = (router.clone(), Arc::clone(&metrics));
+        async move { Ok::<_, Infallible>(exchange(router, &metrics, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -5,7 +5,7 @@
 //! - [`exchange`]: one request and its answer, around whatever its route does.
 //! - [`request`], [`body`], [`decode`]: what a handler is given, in the order in which it is checked.
 //! - [`error`]: the one table of failures; [`answer`]: everything else that goes out.
-//! - one file per resource: [`index`], [`health`], [`sessions`], [`run`], [`files`], [`shell`], [`edit`] and [`search`] (the
+//! - one file per resource: [`index`], [`health`], [`metrics`], [`sessions`], [`run`], [`files`], [`shell`], [`edit`] and [`search`] (the
 //!   older routes), [`archive`], [`policy`]; and [`text`], which files are text.
 //! - [`openapi`]: all of this in words; [`page`]: what a browser is shown.
 
@@ -20,6 +20,7 @@ mod files;
 mod health;
 mod index;
 pub(crate) mod listener;
+mod metrics;
 mod openapi;
 mod page;
 mod policy;
@@ -34,6 +35,8 @@ use crate::auth::Guard;
 use crate::config::{PolicyChange, Service};
 use crate::sessions::Sessions;
 use axum::Router;
+use axum::middleware::map_response;
+use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use std::sync::{Arc, Mutex};
 
@@ -89,6 +92,8 @@ fn routes(service: &Service) -> Vec<(&'static str, MethodRouter<App>)> {
     let mut routes = vec![
         ("/", get(index::index)),
         ("/healthz", get(health::health)),
+        ("/readyz", get(health::ready)),
+        ("/metrics", get(metrics::metrics)),
         ("/openapi.json", get(openapi::openapi)),
         ("/docs", get(page::docs)),
         ("/redoc", get(page::docs)),
@@ -135,11 +140,21 @@ fn routes(service: &Service) -> Vec<(&'static str, MethodRouter<App>)> {
     routes
 }
 
+/// Which route an answer is of, for the figures.
+#[derive(Debug, Clone, Copy)]
+struct Route(&'static str);
+
+fn named(path: &'static str, mut response: Response) -> Response {
+    response.extensions_mut().insert(Route(path));
+    response
+}
+
 /// All routes with their handlers.
 pub(crate) fn router(app: App) -> Router {
     let mut router = Router::new();
     for (path, methods) in routes(&app.sessions.service()) {
-        router = router.route(path, methods);
+        let named = map_response(move |response: Response| async move { named(path, response) });
+        router = router.route(path, methods.layer(named));
     }
     router.fallback(request::no_route).with_state(app)
 }

@@ -125,6 +125,8 @@ pub struct Service {
     pub prewarm: bool,
     /// Whether `/ui` is served.
     pub ui_enabled: bool,
+    /// Whether `/metrics` needs no token.
+    pub metrics_public: bool,
     /// Ceilings that may stay unenforced although set.
     pub allow_unenforced: Vec<crate::backends::Ceiling>,
     /// The texts as configured, for `/policy` (`mem_limit`, `memswap_limit`, `tmpfs_size`).

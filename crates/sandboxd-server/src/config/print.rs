@@ -67,6 +67,7 @@ pub fn print_config(config: &Config) -> String {
     );
     put("native_files", Value::Boolean(service.native_files));
     put("ui_enabled", Value::Boolean(service.ui_enabled));
+    put("metrics_public", Value::Boolean(service.metrics_public));
     put(
         "policy_overrides",
         optional(config.policy_overrides.as_ref().map(|path| path.display())),

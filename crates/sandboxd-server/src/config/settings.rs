@@ -127,6 +127,10 @@ pub const SETTINGS: &[Setting] = &[
     setting("native_files", "whether native file routes are on (true)"),
     setting("ui_enabled", "whether /ui is served (false)"),
     setting(
+        "metrics_public",
+        "whether /metrics is given without a token (false)",
+    ),
+    setting(
         "policy_overrides",
         "a JSON file with policy changes, read again when it changes; optional",
     ),
@@ -254,6 +258,7 @@ fn service(found: &Found) -> Result<Service, ConfigError> {
         native_files: found.value("native_files", true, parse::flag)?,
         prewarm: found.value("prewarm", true, parse::flag)?,
         ui_enabled: found.value("ui_enabled", false, parse::flag)?,
+        metrics_public: found.value("metrics_public", false, parse::flag)?,
         allow_unenforced: found.value("allow_unenforced", Vec::new(), ceiling_names)?,
         texts,
     };

@@ -58,6 +58,7 @@ pub(super) async fn native(
     let target = path.to_owned();
     let work = async move {
         let done = native_on(&visit, &service, &target, op).await;
+        visit.shared.metrics.file_op(name, began.elapsed());
         let (ok, detail) = outcome(&done);
         let happened = Happened {
             op: name,
@@ -163,7 +164,18 @@ pub(super) async fn follow(
         relative => join(&service.work_dir, relative),
     };
     let ceiling = service.execute_timeout;
-    let work = async move { Ok(follow_on(&visit, path, op).await) };
+    let began = Instant::now();
+    let name = match &op {
+        FollowFile::Read { .. } => "read",
+        FollowFile::Write(_) => "write",
+        FollowFile::Stat => "stat",
+        FollowFile::List => "ls",
+    };
+    let work = async move {
+        let done = follow_on(&visit, path, op).await;
+        visit.shared.metrics.file_op(name, began.elapsed());
+        Ok(done)
+    };
     // The work goes on when the ceiling is reached; only the waiting ends.
     let waiting = own(shared, id, work);
     match timeout(Duration::from_secs(ceiling), waiting).await {

@@ -11,6 +11,7 @@ mod files;
 mod ledger;
 mod opening;
 mod owner;
+mod readiness;
 mod reaper;
 mod runs;
 mod spec;
@@ -21,6 +22,7 @@ mod visit;
 mod words;
 
 pub use ledger::{Ledger, LedgerError, MemoryLedger, Record, Standing};
+pub use readiness::Readiness;
 pub use spec::{SpecError, sandbox_spec};
 pub use words::*;
 
@@ -33,6 +35,7 @@ use crate::limits::{
     PREPARE_SECONDS_MAX, SHUTDOWN_BACKEND_SECONDS, SHUTDOWN_SECONDS_MAX, WAKE_SECONDS_MAX,
 };
 use crate::runtimes::Runtime;
+use crate::telemetry::metrics::{Metrics, SessionStates};
 use crate::workspaces::Workspaces;
 use bytes::Bytes;
 use sandboxd_files::{Part, Wanted};
@@ -301,6 +304,21 @@ impl Sessions {
         }
         table.service = Arc::new(service);
         Ok(())
+    }
+
+    /// What is counted and timed of this service.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.shared.metrics.clone()
+    }
+
+    /// Whether each part that this room depends on can serve.
+    pub async fn readiness(&self) -> Vec<Readiness> {
+        readiness::ask(&self.shared).await
+    }
+
+    /// How many sessions there are of each kind.
+    pub fn states(&self) -> SessionStates {
+        self.shared.table().states()
     }
 
     /// How many sessions there are.

@@ -7,19 +7,20 @@ use super::reaper::Claim;
 use super::spec::sandbox_spec;
 use super::state::{Action, Event, State};
 use super::table::{Detail, Shared};
-use crate::backends::{Enforced, KeepLayer, Start};
+use crate::backends::{self, Enforced, KeepLayer};
 use crate::id::{SandboxId, SessionId};
 use crate::limits::{
     CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX, LEDGER_SECONDS_MAX, PREPARE_SECONDS_MAX,
     STOP_SECONDS_MAX, WORKSPACE_SECONDS_MAX,
 };
+use crate::telemetry::metrics::Start;
 use futures::FutureExt as _;
 use sandboxd_protocol::client::Client;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Starts an owner. It ends when its mailbox is closed and empty.
 pub(super) fn spawn(
@@ -148,7 +149,10 @@ impl Owner {
     }
 
     async fn create(&mut self, sandbox: SandboxId, layer: bool) {
-        match self.make(&sandbox, layer).await {
+        let began = Instant::now();
+        let made = self.make(&sandbox, layer).await;
+        self.count_start(made.is_ok(), began.elapsed());
+        match made {
             Ok((client, enforced)) => {
                 self.held = Some(Held {
                     sandbox,
@@ -167,6 +171,23 @@ impl Owner {
                 self.undo(&sandbox, layer).await;
                 self.report_cause(Event::StartFailed, Some(cause));
             }
+        }
+    }
+
+    /// A first sandbox is a start, every other one a wake.
+    fn count_start(&self, ok: bool, took: Duration) {
+        let table = self.shared.table();
+        let state = table.house.get(&self.id).map(|rental| &rental.state);
+        let is_first = matches!(state, Some(State::Opening { .. }));
+        let runtime = table.details.get(&self.id).map(|d| d.runtime.clone());
+        drop(table);
+        let outcome = if ok { Start::Ok } else { Start::Failed };
+        match runtime {
+            Some(runtime) if is_first => {
+                let metrics = &self.shared.metrics;
+                metrics.started(&runtime.alias, outcome, took);
+            }
+            _ => self.shared.metrics.woke(outcome, took),
         }
     }
 
@@ -211,9 +232,9 @@ impl Owner {
             .map_err(|e| e.to_string())?;
         let spec = sandbox_spec(&service, &runtime, image, workspace).map_err(|e| e.to_string())?;
         let start = if layer {
-            Start::KeptLayer
+            backends::Start::KeptLayer
         } else {
-            Start::Fresh
+            backends::Start::Fresh
         };
         let running = bounded(
             CREATE_SECONDS_MAX,

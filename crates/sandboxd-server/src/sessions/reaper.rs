@@ -6,6 +6,7 @@ use super::state::{Event, Why};
 use super::table::Shared;
 use crate::id::{SandboxId, SessionId};
 use crate::limits::{LEDGER_SECONDS_MAX, STOP_SECONDS_MAX, WORKSPACE_SECONDS_MAX};
+use crate::telemetry::metrics::Eviction;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -45,6 +46,7 @@ fn reap(shared: &Arc<Shared>) {
             .report(&id, serial, Event::Close(Why::Idle { than }))
             .is_ok()
         {
+            shared.metrics.evicted(Eviction::Idle);
             tracing::info!(session = %id, "closed: idle");
         } else if let Some(than) = layers_than
             && shared.report(&id, serial, Event::Expire { than }).is_ok()

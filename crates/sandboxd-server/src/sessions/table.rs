@@ -5,6 +5,7 @@ use super::admission::{Ceilings, House, NoRoom, NoStep, Orders};
 use super::events::EventLog;
 use super::ledger::{Ledger, Record, Standing};
 use super::owner;
+use super::readiness::LastAnswer;
 use super::state::{Action, Event, Rental, State};
 use super::words::{Happened, View};
 use crate::auth::session_tokens::{Nonce, SessionTokens};
@@ -13,6 +14,7 @@ use crate::clock::Clock;
 use crate::config::Service;
 use crate::id::{RunId, SandboxId, SessionId};
 use crate::runtimes::Runtime;
+use crate::telemetry::metrics::{Eviction, Metrics, SessionStates};
 use crate::workspaces::Workspaces;
 use sandboxd_protocol::client::Client;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -30,6 +32,8 @@ pub(super) struct Shared {
     pub(super) tokens: SessionTokens,
     pub(super) workspaces: Workspaces,
     pub(super) ledger: Arc<dyn Ledger>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) ready: LastAnswer,
     /// Commands that may run at once.
     pub(super) permits: Semaphore,
     /// Commands that may wait at once (for a sandbox to wake, or for a permit).
@@ -130,6 +134,8 @@ impl Shared {
             tokens,
             workspaces,
             ledger,
+            metrics: Arc::default(),
+            ready: LastAnswer::default(),
             permits: Semaphore::new(commands),
             queue: Semaphore::new(commands * 2),
             tasks: TaskTracker::new(),
@@ -193,6 +199,14 @@ impl Shared {
         let mut touched: Vec<SessionId> = about.cloned().into_iter().collect();
         let mut cleared: Option<SessionId> = None;
         for (id, action) in orders {
+            // Whoever is touched without being asked about makes room for another one.
+            if about != Some(&id) {
+                match action {
+                    Action::Stop(_) => self.metrics.evicted(Eviction::Slot),
+                    Action::End { .. } => self.metrics.evicted(Eviction::OpenCeiling),
+                    _ => {}
+                }
+            }
             if matches!(action, Action::Clear(_)) {
                 cleared = Some(id.clone());
             }
@@ -274,6 +288,22 @@ impl Table {
     pub(super) fn wake(&mut self, id: &SessionId, now: Duration) -> Result<Orders, NoRoom> {
         let ceilings = self.ceilings();
         self.house.wake(id, SandboxId::generate(), now, &ceilings)
+    }
+
+    /// How many sessions there are of each kind.
+    pub(super) fn states(&self) -> SessionStates {
+        let mut states = SessionStates::default();
+        for (_, rental) in self.house.iter() {
+            let count = match rental.state {
+                State::Opening { .. } | State::Waking { .. } => &mut states.starting,
+                State::Resident { .. } => &mut states.resident,
+                State::Hibernating { .. } | State::Closing { .. } => &mut states.stopping,
+                State::Hibernated { .. } => &mut states.hibernated,
+                State::Fallen | State::Lost => &mut states.lost,
+            };
+            *count += 1;
+        }
+        states
     }
 
     /// One session as it is written down.

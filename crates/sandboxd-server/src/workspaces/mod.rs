@@ -19,7 +19,7 @@ use crate::id::SessionId;
 use crate::limits::LIST_ENTRIES_MAX;
 use crate::sessions::{NativeDone, NativeError, NativeFile};
 use host_files::to_io;
-use rustix::fs::{AtFlags, Mode, OFlags, Timestamps, UTIME_NOW, openat};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, Timestamps, UTIME_NOW, openat};
 use rustix::io::Errno;
 use sandboxd_files::{NewFiles, Removal};
 use sandboxd_protocol::message::{FileError, HandBack};
@@ -77,6 +77,17 @@ impl Workspaces {
     /// Whether anything is stored.
     pub fn is_on(&self) -> bool {
         self.root.is_some()
+    }
+
+    /// Whether the root is still where it was, and can be written to.
+    ///
+    /// # Errors
+    /// What the system says; another directory in the root's place is one, too.
+    pub async fn check(self) -> io::Result<()> {
+        let Some(root) = self.root else {
+            return Ok(());
+        };
+        on_a_thread(move || root.check()).await
     }
 
     /// Makes the workspace of a session, if it is not there, and marks it as used now. Answers with its path for the
@@ -228,6 +239,17 @@ impl Root {
             .is_root()
             .then_some(crate::limits::STORAGE_OWNER);
         Ok(Self { path, dir, owner })
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let (held, named) = (rustix::fs::fstat(&self.dir)?, rustix::fs::stat(&self.path)?);
+        if (held.st_dev, held.st_ino) != (named.st_dev, named.st_ino) {
+            return Err(io::Error::other("another directory is in its place"));
+        }
+        Ok(rustix::fs::access(
+            &self.path,
+            Access::WRITE_OK | Access::EXEC_OK,
+        )?)
     }
 
     /// `{root}/{id}`, 0700 and the daemon's own, and in it the files, which belong to the sandbox.

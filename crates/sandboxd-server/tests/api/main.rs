@@ -4,6 +4,7 @@
 mod archive;
 mod bad_input;
 mod document;
+mod figures;
 mod files;
 mod order;
 mod policy;

@@ -194,6 +194,12 @@ impl Described {
         )
     }
 
+    /// Answers 200 with plain text.
+    pub(super) fn gives_text(self, about: &str, example: &str) -> Self {
+        let schema = Schema::from(ObjectBuilder::new().schema_type(Type::String));
+        self.success("200", about, "text/plain", schema.into(), json!(example))
+    }
+
     /// Answers 200 with a JSON object of no schema of ours.
     pub(super) fn gives_object(self, about: &str, example: Value) -> Self {
         let schema = Schema::from(ObjectBuilder::new().schema_type(Type::Object));

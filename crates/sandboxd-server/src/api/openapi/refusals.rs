@@ -213,6 +213,14 @@ const SHUTTING_DOWN: Refusal = text(
     "The service is shutting down",
 );
 
+/// `GET /readyz`.
+pub(super) const NOT_READY: &[Refusal] = &[text(
+    503,
+    "not_ready",
+    "A part of the service cannot serve now, or the service is on its way down.",
+    "Not ready: workspaces does not work",
+)];
+
 /// Routes that use a session's sandbox.
 pub(super) const USE: &[Refusal] = &[
     text(

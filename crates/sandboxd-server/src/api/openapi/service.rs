@@ -3,7 +3,7 @@
 use super::describe::{Described, route};
 use super::refusals;
 use sandboxd_api::policy::{PolicyUpdate, ServicePolicy};
-use sandboxd_api::service::{ServiceHealth, ServiceIndex};
+use sandboxd_api::service::{ServiceHealth, ServiceIndex, ServiceReadiness};
 use serde_json::{Value, json};
 use utoipa::openapi::path::HttpMethod::{Get, Put};
 
@@ -19,6 +19,28 @@ pub(super) fn routes() -> Vec<Described> {
             .about("For probes, and for whoever wants to know whether there is room.")
             .for_everybody()
             .gives::<ServiceHealth>("It lives.", health()),
+        route(Get, "/readyz", TAG, "ready", "Whether the service can serve")
+            .about(
+                "Asks every part that an open session depends on: the backend, the stored workspaces, and the service \
+                 itself, which is not ready any more once it ends. An answer is given again for a second.",
+            )
+            .for_everybody()
+            .gives::<ServiceReadiness>(
+                "It can.",
+                json!({ "status": "ready", "parts": ["service", "backend", "workspaces"] }),
+            )
+            .refuses(refusals::NOT_READY),
+        route(Get, "/metrics", TAG, "metrics", "Figures for a scraper")
+            .about(
+                "Prometheus' text format: sessions by state, starts, wakes, runs, file operations, requests, evictions, \
+                 refusals, and this process. No label is a session's. Needs the service's token, unless \
+                 `metrics_public` is set.",
+            )
+            .for_the_service()
+            .gives_text(
+                "The figures.",
+                "# TYPE sandboxd_sessions gauge\nsandboxd_sessions{state=\"resident\"} 3\n",
+            ),
         route(Get, "/openapi.json", TAG, "openapi", "This document")
             .for_everybody()
             .gives_object("OpenAPI 3.1.", json!({ "openapi": "3.1.0" })),

@@ -13,7 +13,8 @@ use super::visit::Visit;
 use super::words::{ExecDone, Happened, RunAsk, RunDone, UseError};
 use crate::id::SessionId;
 use crate::limits::{EXEC_OUTPUT_BYTES_MAX, RUN_OUTPUT_BYTES_MAX};
-use outcome::{exec_done, run_done};
+use crate::telemetry::metrics::RunOutcome;
+use outcome::{counted, exec_done, run_done};
 use program::{Ending, Job, OneStream, TwoStreams, before_the_program, follow};
 use sandboxd_protocol::message::OutputLimit;
 use std::sync::Arc;
@@ -80,6 +81,9 @@ async fn run_logged(
             Ok(None) => (Ok(Ending::Overdue), true),
             Err(error) => (Err(error), false),
         };
+        if target.is_some() {
+            count(&visit, &ending, began);
+        }
         let done = ending.and_then(|ending| run_done(ending, streams, &job.argv));
         if let (Some(target), true) = (target, began_inside) {
             log_run(&visit, "run", target, &done, began);
@@ -127,6 +131,7 @@ pub(super) async fn exec(
             Ok(None) => Err(UseError::Ceiling(ceiling)),
             Err(error) => Err(error),
         };
+        count(&visit, &ending, began);
         let done = ending.and_then(|ending| exec_done(ending, stream, &job.argv));
         match &done {
             Ok(done) => log_exec(&visit, command, Some(done.code), began),
@@ -158,6 +163,15 @@ pub(super) async fn own<T: Send + 'static>(
 fn clamp(shared: &Shared, asked: Option<Duration>) -> Duration {
     let ceiling = Duration::from_secs(shared.service().execute_timeout);
     asked.map_or(ceiling, |asked| asked.min(ceiling))
+}
+
+fn count(visit: &Visit, ending: &Result<Ending, UseError>, began: Instant) {
+    let outcome = counted(ending);
+    let metrics = &visit.shared.metrics;
+    metrics.ran(outcome, began.elapsed());
+    if outcome == RunOutcome::Oom {
+        metrics.oom_killed(1);
+    }
 }
 
 fn log_run(

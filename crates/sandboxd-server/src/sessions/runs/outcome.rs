@@ -3,7 +3,27 @@
 use super::super::words::{ExecDone, RunDone, UseError};
 use super::program::{Ending, OneStream, TwoStreams};
 use crate::limits::{RUN_OUTPUT_BYTES_MAX, RUN_PARTIAL_BYTES};
+use crate::telemetry::metrics::RunOutcome;
 use sandboxd_protocol::message::{Ended, NotStarted};
+
+/// How a program came out, for the figures.
+pub(super) fn counted(ending: &Result<Ending, UseError>) -> RunOutcome {
+    match ending {
+        Ok(Ending::Exited(exit)) => match exit.ended {
+            Ended::Itself if exit.code == 0 => RunOutcome::Ok,
+            Ended::Itself => RunOutcome::Nonzero,
+            Ended::Memory => RunOutcome::Oom,
+            Ended::Stopped => RunOutcome::Stopped,
+            Ended::Timeout => RunOutcome::TimedOut,
+            Ended::Output => RunOutcome::OutputLimited,
+        },
+        Ok(Ending::NotStarted(_)) => RunOutcome::Nonzero,
+        Ok(Ending::Overdue) => RunOutcome::TimedOut,
+        Ok(Ending::Flooded) => RunOutcome::OutputLimited,
+        Ok(Ending::StoppedEarly) => RunOutcome::Stopped,
+        Err(_) => RunOutcome::Failed,
+    }
+}
 
 /// Exit code of a run that was stopped: TERM, as a shell has it.
 const STOPPED_CODE: u8 = 143;

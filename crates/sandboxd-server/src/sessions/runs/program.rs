@@ -7,6 +7,7 @@ use crate::limits::{
     EXEC_OUTPUT_BYTES_MAX, RUN_END_GRACE_MILLIS, RUN_OUTPUT_BYTES_MAX, RUN_WAKE_GRACE_SECONDS,
     STOP_GRACE_MILLIS, WORD_MILLIS_MAX,
 };
+use crate::telemetry::metrics::InFlight;
 use bytes::Bytes;
 use sandboxd_protocol::client::{LinkError, Output};
 use sandboxd_protocol::message::{Exit, NotStarted, OutputLimit, Run};
@@ -86,6 +87,7 @@ pub(super) struct Ready<'a> {
     reached: Reached,
     deadline: Instant,
     _permit: SemaphorePermit<'a>,
+    _counted: InFlight,
 }
 
 /// Wakes the session, then waits for a permit. `None` where the time was up, or a stop came, before the program.
@@ -106,7 +108,10 @@ pub(super) async fn before_the_program<'a>(
         };
         let mut reached = reached?;
         let deadline = (Instant::now() + job.time).min(latest);
-        let Ok(permit) = timeout_at(deadline, shared.permits.acquire()).await else {
+        let waits = Instant::now();
+        let permit = timeout_at(deadline, shared.permits.acquire()).await;
+        shared.metrics.queued(waits.elapsed());
+        let Ok(permit) = permit else {
             return Ok(None);
         };
         let permit = permit.map_err(|_| visit.gone())?;
@@ -121,6 +126,7 @@ pub(super) async fn before_the_program<'a>(
             reached,
             deadline,
             _permit: permit,
+            _counted: shared.metrics.in_flight(),
         }))
     };
     tokio::select! {
