@@ -4,8 +4,8 @@
 //! chose (environment, arguments) is used only by the last step, when every wall stands.
 
 use crate::steps::{
-    capabilities, cgroup, descriptors, devices, entries, exec, handover, identity, keyring, limits,
-    loopback, memory, namespaces, nested, proc, root, seccomp, views, work_dir,
+    capabilities, cgroup, descriptors, devices, entries, exec, handover, identity, keyring,
+    landlock, limits, loopback, memory, namespaces, nested, proc, root, seccomp, views, work_dir,
 };
 use crate::sys;
 use rustix::fd::OwnedFd;
@@ -87,6 +87,7 @@ fn walls(
     // From here on nothing may be gained any more; the filter is last, since it forbids what the others need.
     capabilities::drop_to(&template.capabilities)?;
     capabilities::gain_no_more()?;
+    landlock::restrict()?;
     let clone3 = shown.leaves.is_some();
     let ready = exec::prepare(assignment, &held, shown.leaves.as_ref())?;
     seccomp::install(clone3, template.plain_modes)?;

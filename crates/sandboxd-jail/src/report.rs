@@ -68,6 +68,8 @@ pub enum Step {
     Capabilities,
     /// No new privileges.
     NoNewPrivileges,
+    /// The second wall around mounts, devices, tracing and signals.
+    Landlock,
     /// The system call filter.
     Seccomp,
     /// The work directory.
@@ -106,6 +108,7 @@ impl fmt::Display for Step {
             Self::Keyring => "joining a keyring",
             Self::Capabilities => "dropping capabilities",
             Self::NoNewPrivileges => "forbidding new privileges",
+            Self::Landlock => "building the second wall",
             Self::Seccomp => "installing the system call filter",
             Self::WorkDir => "entering the work directory",
             Self::Exec => "starting the guest",

@@ -1,7 +1,7 @@
 //! The system calls that no safe library offers, each wrapped once.
 #![expect(
     unsafe_code,
-    reason = "raw system calls: clone3, mount_setattr, execveat, seccomp, keyctl, unshare, ioctl"
+    reason = "raw system calls: clone3, mount_setattr, execveat, seccomp, keyctl, landlock, unshare, ioctl"
 )]
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -166,6 +166,76 @@ pub(crate) fn join_keyring() -> Result<(), Errno> {
             libc::SYS_keyctl,
             KEYCTL_JOIN_SESSION_KEYRING,
             ptr::null::<c_char>(),
+        )
+    })?;
+    Ok(())
+}
+
+/// The generation of Landlock that the kernel speaks.
+pub(crate) fn landlock_generation() -> Result<i64, Errno> {
+    const VERSION: c_int = 1;
+    // SAFETY: with this flag the kernel takes a null pointer and a size of zero, and makes nothing.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            ptr::null::<libc::c_void>(),
+            0_usize,
+            VERSION,
+        )
+    })
+}
+
+/// An empty set of rules that handles these rights over files, and keeps what is scoped within.
+pub(crate) fn landlock_rules(files: u64, scopes: u64) -> Result<OwnedFd, Errno> {
+    // `struct landlock_ruleset_attr`: rights over files, over the network, scopes. Kernels that know fewer fields take the
+    // longer structure where the rest of it is zero.
+    let attributes: [u64; 3] = [files, 0, scopes];
+    // SAFETY: a live structure of the size that is passed; the kernel only reads it.
+    let descriptor = check(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            attributes.as_ptr(),
+            size_of_val(&attributes),
+            0,
+        )
+    })?;
+    let descriptor = RawFd::try_from(descriptor).map_err(|_| Errno::BADF)?;
+    // SAFETY: the kernel made it just now, and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Allows rights below a directory.
+pub(crate) fn landlock_allow(
+    rules: impl AsFd,
+    directory: impl AsFd,
+    allowed: u64,
+) -> Result<(), Errno> {
+    const PATH_BENEATH: c_int = 1;
+    // `struct landlock_path_beneath_attr`, which is packed: the rights, then the descriptor.
+    let mut attributes = [0_u8; 12];
+    attributes[..8].copy_from_slice(&allowed.to_ne_bytes());
+    attributes[8..].copy_from_slice(&directory.as_fd().as_raw_fd().to_ne_bytes());
+    // SAFETY: a live structure of the size that the kernel reads for this kind of rule; both descriptors are open.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_add_rule,
+            rules.as_fd().as_raw_fd(),
+            PATH_BENEATH,
+            attributes.as_ptr(),
+            0,
+        )
+    })?;
+    Ok(())
+}
+
+/// Puts this thread, and all that it starts, under the rules for good; needs no-new-privileges.
+pub(crate) fn landlock_enforce(rules: impl AsFd) -> Result<(), Errno> {
+    // SAFETY: takes a descriptor of ours and touches no memory.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_landlock_restrict_self,
+            rules.as_fd().as_raw_fd(),
+            0,
         )
     })?;
     Ok(())

@@ -23,14 +23,20 @@ pub const CLONE3: u32 = 435;
 
 /// `CLONE_NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET`.
 pub const NAMESPACE_FLAGS: u32 = 0x7e02_0000;
-/// `AF_UNIX`, `AF_INET`, `AF_INET6`. No packet, algorithm, virtual machine or bus sockets.
-pub const SOCKET_FAMILIES: &[u32] = &[1, 2, 10];
+/// Sockets within the sandbox.
+pub const AF_UNIX: u32 = 1;
+/// `AF_INET`, `AF_INET6`. No packet, algorithm, virtual machine or bus sockets.
+pub const INTERNET_FAMILIES: &[u32] = &[2, 10];
 /// Asks the kernel about interfaces and routes (`getifaddrs`), and nothing but that.
 pub const AF_NETLINK: u32 = 16;
 /// The one netlink protocol that is allowed.
 pub const NETLINK_ROUTE: u32 = 0;
-/// `TIOCSTI` and `TIOCLINUX` put bytes into a terminal's input as if somebody had typed them.
-pub const IOCTLS_REFUSED: &[u32] = &[0x5412, 0x541c];
+/// What `AF_INET` and `AF_INET6` carry: by default, ICMP (for `ping`), TCP, UDP, ICMPv6, UDP-Lite, multipath TCP. Not SCTP,
+/// DCCP, L2TP and their like, which any user could make the kernel load, and which have a record of bugs.
+pub const INTERNET_PROTOCOLS: &[u32] = &[0, 1, 6, 17, 58, 136, 262];
+/// `TIOCSTI` and `TIOCLINUX` put bytes into a terminal's input as if somebody had typed them. `TIOCSETD` puts a line
+/// discipline (serial multiplexers, modems, radios) on a terminal: kernel code with a record of bugs and no use inside.
+pub const IOCTLS_REFUSED: &[u32] = &[0x5412, 0x541c, 0x5423];
 /// The resource whose limit of one byte keeps the kernel from writing a core, to a file or to a helper of the host's.
 pub const RLIMIT_CORE: u32 = 4;
 /// `PER_LINUX`, `PER_LINUX32`, both with `UNAME26`, and the question.
@@ -190,14 +196,14 @@ pub const GROUPS: &[Group] = &[
         reason: "sockets within its own network namespace",
         action: Action::Allow,
         calls: calls![
-            SYS_socketpair SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_getsockname SYS_getpeername SYS_sendto
+            SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_getsockname SYS_getpeername SYS_sendto
             SYS_recvfrom SYS_sendmsg SYS_recvmsg SYS_sendmmsg SYS_recvmmsg SYS_setsockopt SYS_getsockopt SYS_shutdown
         ],
     },
     Group {
-        reason: "only families with a use inside; others have a record of kernel bugs",
+        reason: "only families and protocols with a use inside; others have a record of kernel bugs, and a pair makes them too",
         action: Action::Check(Check::SocketFamily),
-        calls: calls![SYS_socket],
+        calls: calls![SYS_socket SYS_socketpair],
     },
     Group {
         reason: "System V and POSIX queues, semaphores and shared memory of its own IPC namespace",
@@ -223,7 +229,7 @@ pub const GROUPS: &[Group] = &[
         calls: calls![SYS_uname SYS_sysinfo SYS_getrandom],
     },
     Group {
-        reason: "a terminal's input is not to be written by what only shares it",
+        reason: "a terminal's input is not to be written by what only shares it, nor its line discipline exchanged",
         action: Action::Check(Check::IoctlRequest),
         calls: calls![SYS_ioctl],
     },

@@ -39,9 +39,9 @@ pub enum Action {
 pub enum Check {
     /// `clone` without a new namespace.
     CloneFlags,
-    /// `socket` of the families that a program without a network needs.
+    /// `socket` and `socketpair` of the families and protocols that programs need.
     SocketFamily,
-    /// `ioctl` but for pushing bytes into a terminal's input.
+    /// `ioctl` but for what changes a terminal under those who share it.
     IoctlRequest,
     /// `setrlimit` of anything but core files, whose limit is ours: that one is not done, and said to be.
     SetLimit,
@@ -84,6 +84,7 @@ pub const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") {
 const ENOSYS: u16 = 38;
 const EPERM: u16 = 1;
 const EAFNOSUPPORT: u16 = 97;
+const EPROTONOSUPPORT: u16 = 93;
 
 /// The filter's instructions. `clone3` says whether that call, whose flags a filter cannot see, is allowed: it may be
 /// only where the sandbox cannot make namespaces anyway. With `plain_modes` no call makes a file set-uid or set-gid, but
@@ -183,20 +184,7 @@ fn checked(check: Check) -> Vec<Instruction> {
             code.push(give(RETURN_ALLOW));
             code.push(give(RETURN_ERRNO | u32::from(EPERM)));
         }
-        Check::SocketFamily => {
-            code.push(argument(0));
-            let families = list::SOCKET_FAMILIES;
-            for (at, family) in families.iter().enumerate() {
-                // To "allow", which stands behind the remaining comparisons and the four instructions for netlink.
-                let skip = u8::try_from(families.len() - 1 - at + 4).unwrap_or(u8::MAX);
-                code.push(branch(JUMP_EQUAL, *family, skip, 0));
-            }
-            code.push(branch(JUMP_EQUAL, list::AF_NETLINK, 0, 2));
-            code.push(argument(2));
-            code.push(branch(JUMP_EQUAL, list::NETLINK_ROUTE, 1, 0));
-            code.push(give(RETURN_ERRNO | u32::from(EAFNOSUPPORT)));
-            code.push(give(RETURN_ALLOW));
-        }
+        Check::SocketFamily => socket_family(&mut code),
         Check::IoctlRequest => {
             code.push(argument(1));
             refuse_values(&mut code, list::IOCTLS_REFUSED);
@@ -240,6 +228,33 @@ fn checked(check: Check) -> Vec<Instruction> {
         }
     }
     code
+}
+
+/// By family, then by protocol: local sockets of any, netlink of routes, internet of the few that are listed.
+fn socket_family(code: &mut Vec<Instruction>) {
+    code.push(argument(0));
+    code.push(branch(JUMP_EQUAL, list::AF_UNIX, 0, 1));
+    code.push(give(RETURN_ALLOW));
+    code.push(branch(JUMP_EQUAL, list::AF_NETLINK, 0, 4));
+    code.push(argument(2));
+    code.push(branch(JUMP_EQUAL, list::NETLINK_ROUTE, 0, 1));
+    code.push(give(RETURN_ALLOW));
+    code.push(give(RETURN_ERRNO | u32::from(EAFNOSUPPORT)));
+    let internet = list::INTERNET_FAMILIES;
+    for (at, family) in internet.iter().enumerate() {
+        // To the protocols, which stand behind the remaining families and their refusal.
+        let skip = u8::try_from(internet.len() - at).unwrap_or(u8::MAX);
+        code.push(branch(JUMP_EQUAL, *family, skip, 0));
+    }
+    code.push(give(RETURN_ERRNO | u32::from(EAFNOSUPPORT)));
+    code.push(argument(2));
+    let protocols = list::INTERNET_PROTOCOLS;
+    for (at, protocol) in protocols.iter().enumerate() {
+        let skip = u8::try_from(protocols.len() - at).unwrap_or(u8::MAX);
+        code.push(branch(JUMP_EQUAL, *protocol, skip, 0));
+    }
+    code.push(give(RETURN_ERRNO | u32::from(EPROTONOSUPPORT)));
+    code.push(give(RETURN_ALLOW));
 }
 
 fn refuse_values(code: &mut Vec<Instruction>, values: &[u32]) {

@@ -116,20 +116,29 @@ fn namespaces_cannot_be_made() {
 }
 
 #[test]
-fn sockets_are_of_the_families_that_have_a_use() {
-    for family in [1, 2, 10] {
-        assert_eq!(call(libc::SYS_socket, first(family)), Verdict::Allow);
-    }
-    assert_eq!(call(libc::SYS_socket, [16, 3, 0, 0, 0, 0]), Verdict::Allow);
-    for netlink in [9, 12, 15] {
-        assert_eq!(
-            call(libc::SYS_socket, [16, 3, netlink, 0, 0, 0]),
-            Verdict::Errno(97)
-        );
-    }
-    // Packet, algorithm, virtual machine, Bluetooth, CAN, key, and a family whose low half only looks like one.
-    for family in [17, 38, 40, 31, 29, 15] {
-        assert_eq!(call(libc::SYS_socket, first(family)), Verdict::Errno(97));
+fn sockets_are_of_the_families_and_protocols_that_have_a_use() {
+    for number in [libc::SYS_socket, libc::SYS_socketpair] {
+        let socket = |family: u64, protocol: u64| call(number, [family, 1, protocol, 0, 0, 0]);
+        for family in [1, 2, 10] {
+            assert_eq!(socket(family, 0), Verdict::Allow);
+        }
+        for internet in [2, 10] {
+            for protocol in [1, 6, 17, 58, 136, 262] {
+                assert_eq!(socket(internet, protocol), Verdict::Allow);
+            }
+            // DCCP, GRE, L2TP, SCTP, raw, and none.
+            for protocol in [33, 47, 115, 132, 255, 0xffff_ffff] {
+                assert_eq!(socket(internet, protocol), Verdict::Errno(93));
+            }
+        }
+        assert_eq!(socket(16, 0), Verdict::Allow);
+        for netlink in [9, 12, 15] {
+            assert_eq!(socket(16, netlink), Verdict::Errno(97));
+        }
+        // Packet, algorithm, virtual machine, Bluetooth, CAN, key, and a cluster's, which makes pairs.
+        for family in [17, 38, 40, 31, 29, 15, 30] {
+            assert_eq!(socket(family, 0), Verdict::Errno(97));
+        }
     }
 }
 
@@ -140,6 +149,7 @@ fn terminals_cannot_be_typed_into() {
     // The kernel looks at 32 bits of the request only.
     assert_eq!(request(0xffff_ffff_0000_5412), Verdict::Errno(1));
     assert_eq!(request(0x541c), Verdict::Errno(1));
+    assert_eq!(request(0x5423), Verdict::Errno(1));
     assert_eq!(request(0x5401), Verdict::Allow);
 }
 

@@ -34,6 +34,8 @@ pub(crate) mod keyring;
 
 pub(crate) mod capabilities;
 
+pub(crate) mod landlock;
+
 pub(crate) mod exec;
 
 pub(crate) mod seccomp;

@@ -30,14 +30,23 @@ pub(super) const CAPABILITIES: &[(u8, &str)] = &[
 /// The capability that gives files capabilities; by a file of a host user these would be that user's.
 const SETFCAP: u8 = 31;
 
-/// Of `/proc`: what speaks of the whole machine reads as empty.
+/// Of `/proc`: what speaks of the whole machine reads as empty. The kernel's command line may hold what a boot loader was
+/// told in confidence; its symbols and its configuration help only whoever attacks it; a file of `pressure` that is opened
+/// for writing makes the kernel work for its reader.
 const MASKED: &[&str] = &[
     "acpi",
     "asound",
+    "cmdline",
+    "config.gz",
     "interrupts",
+    "kallsyms",
     "kcore",
+    "key-users",
     "keys",
+    "kmsg",
     "latency_stats",
+    "modules",
+    "pressure",
     "sched_debug",
     "scsi",
     "timer_list",

@@ -1,0 +1,255 @@
+//! A service whose sandboxes are real, a secret beside it that none of them may see, and what is said to it.
+
+use crate::wire::{Reply, Request, TOKEN};
+use sandboxd_server::backends::namespaces::{Namespaces, Programs};
+use sandboxd_server::config::{Flags, Layers};
+use sandboxd_server::server::Server;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// No shutdown may take longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What stands in the file that nobody may read.
+pub(crate) const CANARY: &str = "canary-5d41402abc4b2a76";
+
+/// It has to be closed: what its sandboxes leave is looked at there.
+pub(crate) struct Place {
+    pub(crate) addr: SocketAddr,
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<()>,
+    home: TempDir,
+    runs: AtomicU32,
+}
+
+/// What a program inside did.
+#[derive(Debug)]
+pub(crate) struct Did {
+    /// The exit code; none where it was ended.
+    pub(crate) code: Option<i64>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Did {
+    pub(crate) fn worked(&self) -> bool {
+        self.code == Some(0)
+    }
+}
+
+impl Place {
+    pub(crate) async fn open() -> Self {
+        Self::open_with(&[]).await
+    }
+
+    /// With these variables beside those that every place has.
+    pub(crate) async fn open_with(env: &[(&str, &str)]) -> Self {
+        let home = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(home.path().join("outside")).expect("a directory");
+        std::fs::write(home.path().join("outside/canary"), CANARY).expect("a file");
+        let state = home.path().join("state");
+        let workspaces = home.path().join("workspaces");
+        let fixed = [
+            ("SANDBOXD_PORT", "0".to_owned()),
+            ("SANDBOXD_TOKEN", TOKEN.to_owned()),
+            ("SANDBOXD_STATE_DIR", state.display().to_string()),
+            ("SANDBOXD_WORKSPACE_ROOT", workspaces.display().to_string()),
+            ("SANDBOXD_RUNTIMES", "host=host".to_owned()),
+            ("SANDBOXD_UI_ENABLED", "true".to_owned()),
+        ];
+        let kept = fixed
+            .iter()
+            .filter(|(name, _)| !env.iter().any(|(other, _)| other == name))
+            .map(|(name, value)| ((*name).into(), value.into()));
+        let own = env
+            .iter()
+            .map(|(name, value)| ((*name).into(), (*value).into()));
+        let layers = Layers {
+            flags: Flags::default(),
+            env: kept.chain(own).collect(),
+            file: None,
+            root: crate::ordinary::is_root(),
+        };
+        let (config, _) = layers.read().expect("a configuration");
+        let programs = Programs::embedded().expect("this build carries the programs");
+        let backend = Namespaces::start(&state, programs).await;
+        let server = Server::start(config, backend.expect("the backend starts"))
+            .await
+            .expect("started");
+        let addr = server.local_addr();
+        let (stop, stopped) = oneshot::channel();
+        let running = tokio::spawn(server.run(async {
+            let _ = stopped.await;
+        }));
+        Self {
+            addr,
+            stop,
+            running,
+            home,
+            runs: AtomicU32::new(1),
+        }
+    }
+
+    /// A directory of this test's own, with `outside`, `state` and `workspaces` in it.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The secret.
+    pub(crate) fn canary(&self) -> PathBuf {
+        self.home.path().join("outside/canary")
+    }
+
+    /// The stored files of a session on the host.
+    pub(crate) fn stored(&self, id: &str) -> PathBuf {
+        self.home
+            .path()
+            .join("workspaces")
+            .join(id)
+            .join("workspace")
+    }
+
+    /// Asserts that the secret is what it was, and that nothing lies beside it.
+    #[track_caller]
+    pub(crate) fn assert_outside_is_untouched(&self) {
+        let outside = self.home.path().join("outside");
+        assert_eq!(std::fs::read_to_string(self.canary()).unwrap(), CANARY);
+        let names: Vec<_> = std::fs::read_dir(outside)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(names, ["canary"]);
+    }
+
+    /// A request of somebody with this token.
+    pub(crate) async fn ask(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        body: Option<Value>,
+    ) -> Reply {
+        let request = Request::new(self.addr, method, path).token(token);
+        match body {
+            Some(body) => request.json(&body).send().await,
+            None => request.send().await,
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Reply {
+        self.ask(TOKEN, "GET", path, None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Reply {
+        self.ask(TOKEN, "POST", path, Some(body)).await
+    }
+
+    /// Opens a session; gives its token.
+    pub(crate) async fn session(&self, id: &str) -> String {
+        let reply = self.post("/sessions", json!({ "session_id": id })).await;
+        reply.ok()["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// Ends a session, and removes its files.
+    pub(crate) async fn purge(&self, id: &str) {
+        let path = format!("/sessions/{id}?purge=true");
+        self.ask(TOKEN, "DELETE", &path, None).await.nothing();
+    }
+
+    /// A fresh id for a run.
+    pub(crate) fn run_id(&self) -> String {
+        crate::wire::run_id(self.runs.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Runs a program with these variables.
+    pub(crate) async fn run(&self, id: &str, argv: &[&str], env: Value) -> Did {
+        let body = json!({
+            "argv": argv, "env": env, "timeout_seconds": 50.0, "run_id": self.run_id(),
+        });
+        let done = self.post(&format!("/sessions/{id}/run"), body).await.ok();
+        let text = |name: &str| done[name].as_str().expect("text").to_owned();
+        Did {
+            code: done["exit_code"].as_i64(),
+            out: text("stdout"),
+            err: text("stderr"),
+        }
+    }
+
+    /// Runs a shell script.
+    pub(crate) async fn sh(&self, id: &str, script: &str) -> Did {
+        self.run(id, &["/bin/sh", "-c", script], json!({})).await
+    }
+
+    /// Runs a Python program.
+    pub(crate) async fn python(&self, id: &str, program: &str) -> Did {
+        self.run(id, &["/usr/bin/python3", "-c", program], json!({}))
+            .await
+    }
+
+    /// What a script that succeeds prints, without the last newline.
+    pub(crate) async fn says(&self, id: &str, script: &str) -> String {
+        let did = self.sh(id, script).await;
+        assert!(did.worked(), "{script}: {did:?}");
+        did.out.trim_end().to_owned()
+    }
+
+    /// What a Python program that succeeds prints, without the last newline.
+    pub(crate) async fn python_says(&self, id: &str, program: &str) -> String {
+        let did = self.python(id, program).await;
+        assert!(did.worked(), "{program}: {did:?}");
+        did.out.trim_end().to_owned()
+    }
+
+    /// Compiles a C program on the host and leaves it in a session's work directory, to be called by `./name`.
+    pub(crate) fn compile(&self, id: &str, name: &str, source: &str) {
+        let text = self.home.path().join(format!("{name}.c"));
+        std::fs::write(&text, source).unwrap();
+        let built = Command::new("cc")
+            .args(["-O1", "-w", "-pthread", "-o"])
+            .arg(self.stored(id).join(name))
+            .arg(&text)
+            .output()
+            .expect("a C compiler");
+        assert!(
+            built.status.success(),
+            "{}",
+            String::from_utf8_lossy(&built.stderr)
+        );
+    }
+
+    /// Ends the service; nothing of it may be left.
+    pub(crate) async fn close(self) {
+        let _ = self.stop.send(());
+        timeout(PATIENCE, self.running)
+            .await
+            .expect("ends in time")
+            .expect("no panic");
+        let left: Vec<_> = std::fs::read_dir(self.home.path().join("state/instances"))
+            .map(|entries| entries.flatten().collect())
+            .unwrap_or_default();
+        assert!(left.is_empty(), "left behind: {left:?}");
+    }
+}
+
+/// Asserts that none of these scripts works.
+pub(crate) async fn none_works(place: &Place, id: &str, scripts: &[&str]) {
+    for script in scripts {
+        let did = place.sh(id, script).await;
+        assert!(!did.worked(), "{script}: {did:?}");
+    }
+}
+
+/// Asserts that all of these scripts work.
+pub(crate) async fn all_work(place: &Place, id: &str, scripts: &[&str]) {
+    for script in scripts {
+        let did = place.sh(id, script).await;
+        assert!(did.worked(), "{script}: {did:?}");
+    }
+}
