@@ -4,9 +4,12 @@
 //! harmless twin does what everybody may, so that nothing passes because nothing ran. Every attack is tried as the user who
 //! runs the tests, and where that is root again as a user without any privilege.
 //!
+//! What the host sees of a test's sandboxes is what is below its process, so each test needs one (`cargo nextest run`).
+//!
 //! - [`place`]: the service, what a caller says to it, and what a program inside did.
 //! - [`ordinary`]: the same test, as an ordinary user.
 //! - [`outside`]: what the host sees of a sandbox.
+//! - [`rented`]: sandboxes of the backend itself, for what no service hands out.
 //! - [`wire`]: HTTP as bytes.
 //! - [`fast`]: many requests over one connection.
 
@@ -19,7 +22,14 @@
 mod fast;
 mod ordinary;
 mod outside;
+
 mod place;
+#[path = "../namespaces/rented.rs"]
+#[expect(
+    dead_code,
+    reason = "shared with the tests of the backend, which use more of it"
+)]
+mod rented;
 
 #[path = "../api/support.rs"]
 #[expect(
@@ -75,6 +85,38 @@ escape! {
         the_keyring_of_whoever_started_the_service_is_left_behind,
         the_program_that_enters_is_sealed_and_holds_nothing_of_the_hosts,
     }
+    swapped_paths::{no_walk_is_led_outside}
+    planted_links::{
+        no_route_follows_them_awake_or_asleep,
+        the_service_changes_no_owner_and_no_mode_through_them,
+    }
+    entering_binary::{
+        nobody_catches_it,
+        a_script_that_names_it_as_its_interpreter_gains_nothing,
+    }
+    leaked_descriptors::{
+        a_run_has_its_three_streams_and_nothing_else,
+        no_path_through_a_descriptor_leads_out,
+    }
+    cgroup_release_agent::{none_is_mounted_written_or_left}
+    control_sockets::{none_answers_inside}
+    abstract_sockets::{
+        none_of_the_hosts_or_of_a_neighbours_is_reached,
+        the_hosts_network_is_refused_at_start,
+    }
+    guest_code_outside::{nothing_in_a_workspace_is_loaded_or_run_by_the_service}
+    terminal_injection::{
+        nothing_is_typed_for_somebody_else,
+        sequences_come_back_as_text_and_nothing_else,
+    }
+    redirected_mounts::{
+        a_root_full_of_links_leads_nowhere,
+        a_kept_layer_full_of_links_leads_nowhere,
+        settings_of_the_kernel_cannot_be_written,
+    }
+    order_of_setup::{it_is_used_behind_the_last_wall_only}
+    programs_the_kernel_starts::{none_is_named_and_none_is_started}
+    network_none::{there_is_loopback_and_no_way_out}
     kernel_surface::{
         calls_that_lead_out_fail,
         sockets_without_a_use_are_not_made,

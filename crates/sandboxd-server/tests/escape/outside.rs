@@ -72,11 +72,3 @@ pub(crate) fn guests() -> Vec<Seen> {
         .filter(|seen| !seen.is_zombie() && matches!(seen.inner(), (2.., "1")))
         .collect()
 }
-
-/// The processes of sandboxes of this test that no sandbox is made of: what runs inside.
-pub(crate) fn inside() -> Vec<Seen> {
-    descendants()
-        .into_iter()
-        .filter(|seen| matches!(seen.inner(), (2.., number) if number != "1"))
-        .collect()
-}

@@ -35,6 +35,7 @@ pub(crate) struct Did {
     /// The exit code; none where it was ended.
     pub(crate) code: Option<i64>,
     pub(crate) out: String,
+    #[expect(dead_code, reason = "shown where something is not as it should be")]
     pub(crate) err: String,
 }
 

@@ -1,0 +1,119 @@
+//! Links, hard links, queues, sockets and device files where the service expects a file.
+
+use crate::place::{CANARY, Place, none_works};
+use crate::wire::{Reply, TOKEN};
+use serde_json::json;
+use std::os::unix::fs::MetadataExt as _;
+
+/// What is planted in the work directory.
+const NAMES: &[&str] = &[
+    "absolute", "upward", "passwd", "directory", "dangling", "loop", "queue", "socket", "magic", "cwd", "chain",
+];
+
+async fn plant(place: &Place, id: &str) {
+    let canary = place.canary().display().to_string();
+    let outside = place.home().join("outside").display().to_string();
+    let program = format!(
+        r"
+import os, socket
+os.symlink('{canary}', 'absolute'); os.symlink('../../../outside/canary', 'upward')
+os.symlink('/etc/passwd', 'passwd'); os.symlink('{outside}', 'directory'); os.symlink('{outside}/new', 'dangling')
+os.symlink('loop', 'loop'); os.mkfifo('queue'); os.symlink('/proc/self/root{canary}', 'magic')
+os.symlink('/proc/self/cwd/../../outside/canary', 'cwd'); os.symlink('absolute', 'chain')
+socket.socket(socket.AF_UNIX).bind('socket')
+os.mkdir('sub'); os.symlink('..', 'sub/up'); os.symlink('{outside}', 'sub/out'); open('plain', 'w').write('plain')
+"
+    );
+    assert_eq!(place.python_says(id, &program).await, "");
+    // A file of the host's does not become one's own by a second name.
+    none_works(place, id, &["ln /etc/hostname hard && ln /usr/bin/env hard", "ln /proc/1/status hard"]).await;
+}
+
+/// Every route that takes a path, on this one.
+async fn every_route(place: &Place, id: &str, name: &str) -> Vec<(String, Reply)> {
+    let native = json!({"path": format!("/workspace/{name}")});
+    let plain = json!({ "path": name });
+    let mut asked = vec![
+        (format!("/workspaces/{id}/ls"), plain.clone()),
+        (format!("/workspaces/{id}/read"), plain.clone()),
+        (format!("/workspaces/{id}/read_bytes"), plain.clone()),
+        (format!("/workspaces/{id}/tree"), plain.clone()),
+    ];
+    for op in ["read", "stat", "list", "realpath", "mkdir"] {
+        asked.push((format!("/sessions/{id}/files/{op}"), native.clone()));
+    }
+    let mut replies = Vec::new();
+    for (path, body) in asked {
+        let reply = place.post(&path, body).await;
+        replies.push((path, reply));
+    }
+    let path = format!("/sessions/{id}/files/write?path=/workspace/{name}/x");
+    let reply = crate::wire::Request::new(place.addr, "POST", &path).token(TOKEN);
+    replies.push((path, reply.body(b"written").send().await));
+    replies
+}
+
+async fn nothing_leads_out(place: &Place, id: &str) {
+    for name in NAMES {
+        for (path, reply) in every_route(place, id, name).await {
+            let text = reply.text();
+            assert!(!text.contains(CANARY), "{path} on {name}: {text}");
+            assert!(!text.contains("root:x:0"), "{path} on {name}: {text}");
+            // Handed back, not there, not listed; and in time, also on a queue that nobody writes.
+            let is_tree = path.ends_with("/tree") || path.ends_with("/ls");
+            let expected: &[u16] = if is_tree { &[200, 400, 403, 404, 409] } else { &[400, 403, 404, 409] };
+            let says_what_it_is = path.ends_with("/realpath") || path.ends_with("/stat");
+            assert!(
+                expected.contains(&reply.status) || (says_what_it_is && reply.status == 200),
+                "{path} on {name}: {} {text}",
+                reply.status
+            );
+            if is_tree && reply.status == 200 {
+                assert!(!text.contains("canary"), "{path} on {name}: {text}");
+            }
+        }
+    }
+    place.assert_outside_is_untouched();
+    // The twin: a plain file beside them is read by all.
+    let read = place.post(&format!("/workspaces/{id}/read"), json!({"path": "plain"})).await;
+    assert!(read.text().contains("plain"), "{}", read.text());
+    let read = place
+        .post(&format!("/sessions/{id}/files/read"), json!({"path": "/workspace/plain"}))
+        .await;
+    assert_eq!(read.text(), "plain");
+}
+
+pub(crate) async fn no_route_follows_them_awake_or_asleep() {
+    // Room for one: the second session puts the first to sleep.
+    let place = Place::open_with(&[("SANDBOXD_MAX_SESSIONS", "1"), ("SANDBOXD_EVICT_IDLE_AFTER", "0")]).await;
+    place.session("a").await;
+    plant(&place, "a").await;
+    nothing_leads_out(&place, "a").await;
+    place.session("b").await;
+    let state = place.get("/sessions/a").await.ok();
+    assert_eq!(state["state"], "hibernated", "{state}");
+    nothing_leads_out(&place, "a").await;
+    place.close().await;
+}
+
+pub(crate) async fn the_service_changes_no_owner_and_no_mode_through_them() {
+    let place = Place::open().await;
+    place.session("a").await;
+    plant(&place, "a").await;
+    let before = std::fs::metadata(place.canary()).unwrap();
+    let reply = place.ask(TOKEN, "DELETE", "/sessions/a", None).await;
+    reply.nothing();
+    // The mark that says whose files these are is gone, so all of them are given to the sandbox's range once more.
+    let marker = place.stored("a").parent().unwrap().join(".workspace.owner-range");
+    let _ = std::fs::remove_file(marker);
+    place.session("a").await;
+    let after = std::fs::metadata(place.canary()).unwrap();
+    assert_eq!(
+        (before.uid(), before.gid(), before.mode(), before.ctime()),
+        (after.uid(), after.gid(), after.mode(), after.ctime())
+    );
+    assert_eq!(place.says("a", "cat plain").await, "plain");
+    place.purge("a").await;
+    place.assert_outside_is_untouched();
+    place.close().await;
+}
