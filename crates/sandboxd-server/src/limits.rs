@@ -10,6 +10,19 @@ pub const RUN_PARTIAL_BYTES: usize = 65_536;
 pub const EXEC_OUTPUT_BYTES_MAX: u64 = 100_000;
 /// Events kept per session.
 pub const EVENTS_PER_SESSION: usize = 200;
+/// How many numbers of a session's log may be given before they are written down. After a crash numbering goes on so
+/// much further on, so that none is given twice.
+pub const EVENT_NUMBERS_AHEAD: u64 = 100_000;
+/// How long what sessions do may stay unwritten, in milliseconds.
+pub const JOURNAL_MILLIS: u64 = 100;
+/// Most sessions whose activity is written at once.
+pub const JOURNAL_SESSIONS_MAX: usize = 512;
+/// Most orders that wait for the store at once; whoever has another one waits.
+pub const STORE_QUEUE_MAX: usize = 1_024;
+/// Most orders that go into one commit of the store.
+pub const STORE_COMMIT_MAX: usize = 256;
+/// Most records that a start writes at once.
+pub const RECORDS_AT_ONCE: usize = 64;
 /// Longest event target, in characters.
 pub const EVENT_TARGET_CHARS_MAX: usize = 200;
 /// What a request's answer may take beyond the run's own deadline, in seconds (both Python clients wait 10).

@@ -101,7 +101,8 @@ impl Server {
             clock,
             tokens: store.session_tokens(),
         };
-        let sessions = Sessions::start(parts).await?;
+        let ledger = store.ledger()?;
+        let sessions = Sessions::start_with(parts, ledger).await?;
         let app = App::new(Arc::clone(&sessions), Guard::new(&token));
         Ok(Self {
             listener,

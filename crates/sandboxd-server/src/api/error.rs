@@ -149,6 +149,7 @@ fn use_row(error: &UseError) -> Row {
         UseError::CannotWake { .. } => (StatusCode::TOO_MANY_REQUESTS, "cannot_wake"),
         UseError::WakeFailed { .. } => (StatusCode::BAD_GATEWAY, "wake_failed"),
         UseError::NotRemoved { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "not_removed"),
+        UseError::NotRead { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "not_read"),
         UseError::Busy(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
         UseError::Invalid(_) => (StatusCode::BAD_REQUEST, "not_runnable"),
         UseError::Ceiling(_) => (StatusCode::GATEWAY_TIMEOUT, "service_ceiling"),

@@ -138,8 +138,7 @@ pub(super) async fn events(
     OfSession(id): OfSession,
     Query(after): Query<After>,
 ) -> Answer {
-    let found = app.sessions.events(&id, after.0);
-    let (events, latest_seq) = found.ok_or(UseError::NotFound(id))?;
+    let (events, latest_seq) = app.sessions.events(&id, after.0).await?;
     Ok(answer::json(&api::SessionEvents {
         events: events.into_iter().map(event).collect(),
         latest_seq,
@@ -186,7 +185,7 @@ fn event(event: Event) -> api::SessionEvent {
     api::SessionEvent {
         seq: event.seq,
         at: event.at.as_secs_f64(),
-        op: event.op.to_owned(),
+        op: event.op.into_owned(),
         target: event.target,
         ok: event.ok,
         detail: event.detail,

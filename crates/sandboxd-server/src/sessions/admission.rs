@@ -143,6 +143,14 @@ impl House {
         Ok((serial, orders))
     }
 
+    /// Takes up again what an earlier daemon has written down. Answers with its serial.
+    pub(super) fn take_up(&mut self, id: &SessionId, rental: Rental) -> u64 {
+        self.last_serial += 1;
+        let serial = self.last_serial;
+        self.put(id, Some(Rental { serial, ..rental }));
+        serial
+    }
+
     /// Wakes a session that sleeps, or heals one whose sandbox died.
     pub(super) fn wake(
         &mut self,
@@ -255,7 +263,10 @@ impl House {
             .iter()
             .filter(|(_, rental)| rental.uses == 0)
             .filter_map(|(id, rental)| match rental.state {
-                State::Hibernated { since, .. } => Some((since, rental.serial, id)),
+                // Closing one whose files are in its layer would lose them.
+                State::Hibernated { since, .. } if rental.files_outside => {
+                    Some((since, rental.serial, id))
+                }
                 _ => None,
             })
             .min()

@@ -15,6 +15,7 @@ use crate::id::SessionId;
 use crate::limits::{
     FILE_SECONDS_MAX, GUEST_ANSWER_SECONDS_MAX, LIST_ENTRIES_MAX, WORKSPACE_SECONDS_MAX,
 };
+use crate::runtimes::Runtime;
 use rustix::io::Errno;
 use sandboxd_protocol::client::{Client, FileFailure, LinkError};
 use sandboxd_protocol::message::{FileError, HandBack, PathRule};
@@ -27,9 +28,10 @@ const NATIVE_MODE: u32 = 0o666;
 /// Mode of a file that an era A write makes.
 const FOLLOW_MODE: u32 = 0o644;
 
-/// Whether native writes are possible for a session of this runtime: its files belong to root inside.
-pub(super) fn native_writes(service: &Service, runtime: &crate::runtimes::Runtime) -> bool {
-    user_of(service, runtime).is_none_or(|uid| uid == 0)
+/// Whether native writes are possible for a session of this runtime: its files belong to root inside. Whose they are is
+/// not known where the runtime is none any more.
+pub(super) fn native_writes(service: &Service, runtime: Option<&Runtime>) -> bool {
+    runtime.is_some_and(|runtime| user_of(service, runtime).is_none_or(|uid| uid == 0))
 }
 
 pub(super) async fn native(
@@ -43,7 +45,7 @@ pub(super) async fn native(
         let (_, detail) = table
             .visible(id)
             .ok_or_else(|| UseError::NotFound(id.clone()))?;
-        let writes = native_writes(&table.service, &detail.runtime);
+        let writes = native_writes(&table.service, detail.runtime.as_deref());
         (table.service.clone(), writes)
     };
     if !service.native_files || !shared.workspaces.is_on() {

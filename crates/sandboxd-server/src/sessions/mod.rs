@@ -3,16 +3,19 @@
 //! A request walks: [`Sessions`] (asked by `api`) → `visit` (counted as in flight; wakes and heals) → `runs` or `files`
 //! (what is done inside) or `opening` (the checks of an open). What a session may become is decided in `state` and
 //! `admission`, which are pure; `table` holds all of it under one lock that nobody holds over I/O; `owner` makes and
-//! removes sandboxes, one task per session that holds one, and writes into the `ledger`; `reaper` ends what nobody uses.
+//! removes sandboxes, one task per session that holds one, and writes into the `ledger`, as the `journal` does for what may
+//! be written a moment late; `recovery` takes up what an earlier daemon has written; `reaper` ends what nobody uses.
 
 mod admission;
 mod events;
 mod files;
+mod journal;
 mod ledger;
 mod opening;
 mod owner;
 mod readiness;
 mod reaper;
+mod recovery;
 mod runs;
 mod spec;
 mod state;
@@ -21,7 +24,7 @@ mod usage;
 mod visit;
 mod words;
 
-pub use ledger::{Ledger, LedgerError, MemoryLedger, Record, Standing};
+pub use ledger::{Activity, Ledger, LedgerError, MemoryLedger, Record, Recorded, Standing};
 pub use readiness::Readiness;
 pub use spec::{SpecError, sandbox_spec};
 pub use words::*;
@@ -66,10 +69,11 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Opens the room: checks the settings, starts the reaper. Needs a Tokio runtime.
+    /// Opens the room: checks the settings, takes up the sessions on record, starts the reaper. Needs a Tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`]: settings that contradict each other, a workspace root that cannot be used.
+    /// [`StartError`]: settings that contradict each other, a workspace root that cannot be used, records that cannot be
+    /// read.
     pub async fn start(parts: Parts) -> Result<Arc<Self>, StartError> {
         Self::start_with(parts, Arc::new(MemoryLedger::default())).await
     }
@@ -96,8 +100,9 @@ impl Sessions {
             ledger,
             parts.service,
         ));
-        reaper::clear_strays(&shared).await;
+        recovery::take_up(&shared).await?;
         shared.tasks.spawn(reaper::live(shared.clone()));
+        shared.tasks.spawn(journal::live(shared.clone()));
         if shared.service().prewarm {
             shared.tasks.spawn(prewarm(shared.clone()));
         }
@@ -207,9 +212,9 @@ impl Sessions {
     pub fn native_writes(&self, id: &SessionId) -> bool {
         let table = self.shared.table();
         let on = table.service.native_files && self.shared.workspaces.is_on();
-        let writes = table
-            .visible(id)
-            .is_some_and(|(_, detail)| files::native_writes(&table.service, &detail.runtime));
+        let writes = table.visible(id).is_some_and(|(_, detail)| {
+            files::native_writes(&table.service, detail.runtime.as_deref())
+        });
         on && writes
     }
 
@@ -232,23 +237,31 @@ impl Sessions {
         self.shared.log(id, None, event);
     }
 
-    /// The rows after `after`, and the highest number ever given. `None` for no such session.
-    pub fn events(&self, id: &SessionId, after: u64) -> Option<(Vec<Event>, u64)> {
-        let table = self.shared.table();
-        let (_, detail) = table.visible(id)?;
-        Some(detail.log.after(after))
+    /// The rows after `after`, and the highest number ever given; those that are not in memory are read from the ledger.
+    ///
+    /// # Errors
+    /// [`UseError::NotFound`]; [`UseError::NotRead`].
+    pub async fn events(&self, id: &SessionId, after: u64) -> Result<(Vec<Event>, u64), UseError> {
+        journal::events(&self.shared, id, after).await
     }
 
-    /// Closes a session; `purge` removes its stored workspace too. Waits until it is done; goes on if nobody waits.
+    /// Closes a session; `purge` removes its stored workspace too, also of a session that is closed already. Waits until
+    /// it is done; goes on if nobody waits.
     ///
     /// # Errors
     /// [`UseError::NotFound`], also of one that is being opened or closed; [`UseError::NotRemoved`].
     pub async fn delete(&self, id: &SessionId, purge: bool) -> Result<(), UseError> {
         let not_found = || UseError::NotFound(id.clone());
-        let (serial, mut stage) = {
+        let found = {
             let table = self.shared.table();
-            let (rental, detail) = table.visible(id).ok_or_else(not_found)?;
-            (rental.serial, detail.stage.subscribe())
+            let visible = table.visible(id);
+            visible.map(|(rental, detail)| (rental.serial, detail.stage.subscribe()))
+        };
+        let Some((serial, mut stage)) = found else {
+            return match purge {
+                true => reaper::purge_closed(&self.shared, id).await,
+                false => Err(not_found()),
+            };
         };
         let close = state::Event::Close(Why::Delete { purge });
         let closing = self.shared.report(id, serial, close);
@@ -365,7 +378,8 @@ impl Sessions {
             .await
     }
 
-    /// Refuses what is new, ends every sandbox (all at once), and waits for it, within a bound.
+    /// Refuses what is new, ends every sandbox (all at once), and waits for it, within a bound. The sessions stay on record:
+    /// the next daemon takes them up.
     pub async fn shutdown(&self) {
         let shared = &self.shared;
         let all: Vec<(SessionId, u64)> = {
@@ -377,9 +391,8 @@ impl Sessions {
         };
         shared.stopping.cancel();
         for (id, serial) in all {
-            let close = state::Event::Close(Why::Shutdown);
-            // One that is being closed already needs nothing more.
-            let _ = shared.report(&id, serial, close);
+            // One that sleeps, or is being closed already, needs nothing more.
+            let _ = shared.report(&id, serial, state::Event::Suspend);
         }
         shared.tasks.close();
         let patience = SHUTDOWN_SECONDS_MAX - SHUTDOWN_BACKEND_SECONDS;
@@ -388,6 +401,9 @@ impl Sessions {
             tracing::error!(
                 "some sessions did not end in time; their sandboxes end with the daemon"
             );
+        }
+        if let Err(cause) = journal::write_all(shared).await {
+            tracing::error!(cause, "the last activity was not written down");
         }
         let rest = Duration::from_secs(SHUTDOWN_BACKEND_SECONDS);
         let backend = timeout(rest, shared.backend.shutdown());

@@ -107,7 +107,8 @@ fn check(
             NoRoom::Slots(limit) => OpenError::ResidentLimit(limit),
             NoRoom::Session(_) => OpenError::Opening(id.clone()),
         })?;
-    let detail = Detail::new(serial, runtime, now);
+    let mut detail = Detail::new(serial, runtime, now);
+    detail.attached = ask.attach;
     let stage = detail.stage.subscribe();
     table.details.insert(id.clone(), detail);
     shared.carry_out(&mut table, Some(id), orders);
@@ -125,7 +126,7 @@ fn look_up(table: &Table, ask: &Open, id: &SessionId) -> Result<Option<Found>, O
     if !(ask.reuse || ask.attach) {
         return Err(OpenError::Exists(id.clone()));
     }
-    let open = table.details.get(id).map(|d| d.runtime.alias.as_str());
+    let open = table.details.get(id).map(|d| d.alias.as_str());
     let asked = ask.runtime.as_deref().filter(|alias| !alias.is_empty());
     if let (Some(asked), Some(open)) = (asked, open)
         && asked != open
@@ -137,7 +138,9 @@ fn look_up(table: &Table, ask: &Open, id: &SessionId) -> Result<Option<Found>, O
         });
     }
     Ok(Some(match rental.state {
-        State::Resident { .. } | State::Fallen | State::Lost => Found::AsItIs,
+        State::Resident { .. } | State::Falling { .. } | State::Fallen { .. } | State::Lost => {
+            Found::AsItIs
+        }
         _ => Found::ToBeWoken,
     }))
 }

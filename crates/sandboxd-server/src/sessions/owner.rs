@@ -2,12 +2,13 @@
 //! sandbox, one order after the other, and reports how each went. Handlers only wait for the transitions, so a client
 //! that hangs up leaves nothing half done.
 
+use super::journal;
 use super::ledger::Standing;
 use super::reaper::Claim;
 use super::spec::sandbox_spec;
 use super::state::{Action, Event, State};
 use super::table::{Detail, Shared};
-use crate::backends::{self, Enforced, KeepLayer};
+use crate::backends::{self, Enforced, KeepLayer, Running, SandboxSpec};
 use crate::id::{SandboxId, SessionId};
 use crate::limits::{
     CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX, LEDGER_SECONDS_MAX, PREPARE_SECONDS_MAX,
@@ -35,6 +36,7 @@ pub(super) fn spawn(
         id,
         serial,
         held: None,
+        keeps: None,
     };
     tasks.spawn(owner.live(orders));
 }
@@ -44,12 +46,21 @@ struct Owner {
     id: SessionId,
     serial: u64,
     held: Option<Held>,
+    /// The sandbox that was made last, if its write layer is one that can be kept.
+    keeps: Option<SandboxId>,
 }
 
 /// The sandbox that runs.
 struct Held {
     sandbox: SandboxId,
     client: Client,
+}
+
+/// One that was made.
+struct Made {
+    client: Client,
+    enforced: Enforced,
+    keeps: bool,
 }
 
 impl Owner {
@@ -112,6 +123,9 @@ impl Owner {
                     .await
             }
             Action::Stop(sandbox) => AssertUnwindSafe(self.stop(sandbox)).catch_unwind().await,
+            Action::Suspend(sandbox) => {
+                AssertUnwindSafe(self.suspend(sandbox)).catch_unwind().await
+            }
             Action::Clear(sandbox) => AssertUnwindSafe(self.clear(&sandbox)).catch_unwind().await,
             Action::End { sandbox, purge } => {
                 AssertUnwindSafe(self.end(sandbox, purge))
@@ -144,27 +158,33 @@ impl Owner {
                 }
                 self.report_cause(Event::Closed, cause);
             }
+            Action::Suspend(_) => self.report_cause(Event::Closed, cause),
             Action::Clear(_) | Action::PassSlot(_) | Action::Forget => {}
         }
     }
 
     async fn create(&mut self, sandbox: SandboxId, layer: bool) {
+        // Also where it does not start: what was kept must survive that.
+        self.keeps = layer.then(|| sandbox.clone());
         let began = Instant::now();
         let made = self.make(&sandbox, layer).await;
         self.count_start(made.is_ok(), began.elapsed());
         match made {
-            Ok((client, enforced)) => {
+            Ok(made) => {
                 self.held = Some(Held {
-                    sandbox,
-                    client: client.clone(),
+                    sandbox: sandbox.clone(),
+                    client: made.client.clone(),
                 });
+                let keeps = made.keeps;
+                self.keeps = keeps.then_some(sandbox);
                 let started = |detail: &mut Detail| {
-                    detail.client = Some(client);
-                    detail.enforced = enforced;
+                    detail.client = Some(made.client);
+                    detail.enforced = made.enforced;
                 };
+                let event = Event::Started { keeps };
                 let _ = self
                     .shared
-                    .report_with(&self.id, self.serial, Event::Started, started);
+                    .report_with(&self.id, self.serial, event, started);
             }
             Err(cause) => {
                 tracing::warn!(session = %self.id, %sandbox, cause, "a sandbox did not start");
@@ -179,14 +199,11 @@ impl Owner {
         let table = self.shared.table();
         let state = table.house.get(&self.id).map(|rental| &rental.state);
         let is_first = matches!(state, Some(State::Opening { .. }));
-        let runtime = table.details.get(&self.id).map(|d| d.runtime.clone());
+        let alias = table.details.get(&self.id).map(|d| d.alias.clone());
         drop(table);
         let outcome = if ok { Start::Ok } else { Start::Failed };
-        match runtime {
-            Some(runtime) if is_first => {
-                let metrics = &self.shared.metrics;
-                metrics.started(&runtime.alias, outcome, took);
-            }
+        match alias {
+            Some(alias) if is_first => self.shared.metrics.started(&alias, outcome, took),
             _ => self.shared.metrics.woke(outcome, took),
         }
     }
@@ -202,35 +219,9 @@ impl Owner {
         }
     }
 
-    /// Image, workspace, sandbox, guest: each with its deadline, each with its cause.
-    async fn make(&self, sandbox: &SandboxId, layer: bool) -> Result<(Client, Enforced), String> {
-        let (service, runtime, is_first) = {
-            let table = self.shared.table();
-            let state = table.house.get(&self.id).map(|rental| &rental.state);
-            let is_first = matches!(state, Some(State::Opening { .. }));
-            let detail = table.details.get(&self.id).ok_or("the session is gone")?;
-            let service = table.service.clone();
-            // A policy update applies to the next sandbox; a runtime that left the allowlist is still this session's.
-            let current = service.runtimes.get(&detail.runtime.alias).cloned();
-            let runtime = current.map_or_else(|| detail.runtime.clone(), Arc::new);
-            (service, runtime, is_first)
-        };
-        let image = bounded(PREPARE_SECONDS_MAX, self.shared.backend.prepare(&runtime))
-            .await
-            .ok_or("the image was not ready in time")?
-            .map_err(|e| e.to_string())?;
-        let workspaces = self.shared.workspaces.clone();
-        let making = async {
-            match is_first {
-                true => workspaces.make(self.id.clone()).await,
-                false => workspaces.find(self.id.clone()).await,
-            }
-        };
-        let workspace = bounded(WORKSPACE_SECONDS_MAX, making)
-            .await
-            .ok_or("the workspace was not ready in time")?
-            .map_err(|e| e.to_string())?;
-        let spec = sandbox_spec(&service, &runtime, image, workspace).map_err(|e| e.to_string())?;
+    /// Image, workspace, sandbox, guest, record: each with its deadline, each with its cause.
+    async fn make(&self, sandbox: &SandboxId, layer: bool) -> Result<Made, String> {
+        let spec = self.specify(layer).await?;
         let start = if layer {
             backends::Start::KeptLayer
         } else {
@@ -243,13 +234,107 @@ impl Owner {
         .await
         .ok_or_else(|| format!("not started within {CREATE_SECONDS_MAX} s"))?
         .map_err(|e| e.to_string())?;
-        let (client, _welcome) = bounded(CONNECT_SECONDS_MAX, Client::connect(running.link))
+        let keeps = spec.keep_layer;
+        match self.greet(sandbox, running, keeps).await {
+            Ok((client, enforced)) => Ok(Made {
+                client,
+                enforced,
+                keeps,
+            }),
+            Err(cause) => {
+                self.take_back(sandbox, layer).await;
+                Err(cause)
+            }
+        }
+    }
+
+    /// What the sandbox is to be, with its image and its workspace ready.
+    async fn specify(&self, layer: bool) -> Result<SandboxSpec, String> {
+        let (service, runtime, may_be_new, files_outside) = {
+            let table = self.shared.table();
+            let rental = table.house.get(&self.id).ok_or("the session is gone")?;
+            let detail = table.details.get(&self.id).ok_or("the session is gone")?;
+            let may_be_new = matches!(rental.state, State::Opening { .. }) && !detail.attached;
+            let service = table.service.clone();
+            // A policy update applies to the next sandbox; a runtime that left the allowlist is still this session's,
+            // until a restart.
+            let current = service.runtimes.get(&detail.alias).cloned().map(Arc::new);
+            let runtime = current.or_else(|| detail.runtime.clone());
+            let runtime = runtime.ok_or_else(|| {
+                format!(
+                    "its runtime {:?} is not on the allowlist any more",
+                    detail.alias
+                )
+            })?;
+            (service, runtime, may_be_new, rental.files_outside)
+        };
+        let image = bounded(PREPARE_SECONDS_MAX, self.shared.backend.prepare(&runtime))
             .await
+            .ok_or("the image was not ready in time")?
+            .map_err(|e| e.to_string())?;
+        let workspaces = self.shared.workspaces.clone();
+        let making = async {
+            match (files_outside, may_be_new) {
+                (false, _) => Ok(None),
+                (true, true) => workspaces.make(self.id.clone()).await,
+                (true, false) => workspaces.find(self.id.clone()).await,
+            }
+        };
+        let workspace = bounded(WORKSPACE_SECONDS_MAX, making)
+            .await
+            .ok_or("the workspace was not ready in time")?
+            .map_err(|e| e.to_string())?;
+        if files_outside && workspace.is_none() {
+            return Err("its files are stored, and no workspace_root is configured now".to_owned());
+        }
+        let mut spec =
+            sandbox_spec(&service, &runtime, image, workspace).map_err(|e| e.to_string())?;
+        // What was kept once is kept on, whatever is configured now.
+        spec.keep_layer |= layer;
+        Ok(spec)
+    }
+
+    /// The guest's first words, while the record is written: before anybody hears of the sandbox.
+    async fn greet(
+        &self,
+        sandbox: &SandboxId,
+        running: Running,
+        keeps: bool,
+    ) -> Result<(Client, Enforced), String> {
+        let standing = Standing::Resident {
+            sandbox: sandbox.clone(),
+            keeps,
+        };
+        let connecting = bounded(CONNECT_SECONDS_MAX, Client::connect(running.link));
+        let (connected, written) = tokio::join!(connecting, self.write_down(standing));
+        let (client, _welcome) = connected
             .ok_or("the guest did not answer")?
             .map_err(|e| e.to_string())?;
-        let standing = Standing::Resident(sandbox.clone());
-        self.write_down(standing).await?;
+        written?;
         Ok((client, running.enforced))
+    }
+
+    /// The record of a sandbox that did not come to anything.
+    async fn take_back(&self, sandbox: &SandboxId, layer: bool) {
+        let before = {
+            let table = self.shared.table();
+            let rental = table.house.get(&self.id);
+            rental.map(|rental| match rental.state {
+                State::Opening { .. } => None,
+                _ => Some(Standing::Hibernated {
+                    layer: layer.then(|| sandbox.clone()),
+                    since: self.shared.clock.now(),
+                }),
+            })
+        };
+        let taken_back = match before {
+            Some(Some(standing)) => self.write_down(standing).await,
+            Some(None) => self.strike_out().await,
+            None => Ok(()),
+        };
+        if let Err(cause) = taken_back {
+            tracing::error!(session = %self.id, cause, "its record says more than there is");
+        }
     }
 
     /// Before anybody hears of it.
@@ -263,10 +348,31 @@ impl Owner {
     }
 
     async fn stop(&mut self, sandbox: SandboxId) {
-        let keep = self.shared.service().persist_containers;
+        let layer = self.put_away(&sandbox).await;
+        self.report(Event::Stopped { layer });
+    }
+
+    /// As [`Owner::stop`], for the daemon's end: what is not written yet is written first.
+    async fn suspend(&mut self, sandbox: SandboxId) {
+        self.put_away(&sandbox).await;
+        if let Err(cause) = journal::write(&self.shared, std::slice::from_ref(&self.id)).await {
+            tracing::error!(session = %self.id, cause, "its last activity was not written down");
+        }
+        self.report(Event::Closed);
+    }
+
+    /// Ends a sandbox, keeps what lives on, and writes down what that is. Answers whether a layer was kept.
+    async fn put_away(&mut self, sandbox: &SandboxId) -> bool {
         let mut layer = false;
-        if keep {
-            let stopped = self.shared.backend.stop(&sandbox, KeepLayer::Yes);
+        let files_outside = {
+            let table = self.shared.table();
+            let rental = table.house.get(&self.id);
+            rental.is_some_and(|rental| rental.files_outside)
+        };
+        // Where all of its files are in its layer, they are kept whatever is configured now.
+        let keep = self.shared.service().persist_containers || !files_outside;
+        if keep && self.keeps.as_ref() == Some(sandbox) {
+            let stopped = self.shared.backend.stop(sandbox, KeepLayer::Yes);
             let problem = match bounded(STOP_SECONDS_MAX, stopped).await {
                 Some(Ok(())) => None,
                 Some(Err(error)) => Some(error.to_string()),
@@ -275,22 +381,29 @@ impl Owner {
             // What is there all the same is not thrown away: a wake says so where it cannot be used.
             layer = match &problem {
                 None => true,
-                Some(_) => self.is_kept(&sandbox).await,
+                Some(_) => self.is_kept(sandbox).await,
             };
             if let Some(cause) = problem {
                 tracing::error!(session = %self.id, cause, layer, "the write layer was not kept well");
             }
         }
         if !layer {
-            self.remove(&sandbox).await;
+            self.remove(sandbox).await;
         }
-        self.let_go(&sandbox);
+        self.let_go(sandbox);
         self.mark_used().await;
-        let standing = Standing::Hibernated(layer.then_some(sandbox));
+        let standing = if layer || files_outside {
+            Standing::Hibernated {
+                layer: layer.then(|| sandbox.clone()),
+                since: self.shared.clock.now(),
+            }
+        } else {
+            Standing::Lost
+        };
         if let Err(cause) = self.write_down(standing).await {
-            tracing::error!(session = %self.id, cause, "that it sleeps was not written down");
+            tracing::error!(session = %self.id, cause, "that its sandbox ended was not written down");
         }
-        self.report(Event::Stopped { layer });
+        layer
     }
 
     /// Whether the backend has a layer of this sandbox, and nothing that still writes into it.
@@ -304,6 +417,10 @@ impl Owner {
     }
 
     async fn end(&mut self, sandbox: Option<SandboxId>, purge: bool) {
+        // From here on there is no way back; what is begun is finished, by the next daemon if need be.
+        if let Err(cause) = self.write_down(Standing::Closing { purge }).await {
+            tracing::error!(session = %self.id, cause, "that it is being closed was not written down");
+        }
         if let Some(sandbox) = sandbox {
             self.remove(&sandbox).await;
             self.let_go(&sandbox);
@@ -325,12 +442,20 @@ impl Owner {
         } else {
             self.mark_used().await;
         }
-        match bounded(LEDGER_SECONDS_MAX, self.shared.ledger.remove(&self.id)).await {
-            Some(Ok(())) => {}
-            Some(Err(error)) => cause = Some(error.to_string()),
-            None => cause = Some("not struck out in time".to_owned()),
+        // What could not be purged stays on record: the next start tries again.
+        if cause.is_none()
+            && let Err(error) = self.strike_out().await
+        {
+            cause = Some(error);
         }
         self.report_cause(Event::Closed, cause);
+    }
+
+    async fn strike_out(&self) -> Result<(), String> {
+        bounded(LEDGER_SECONDS_MAX, self.shared.ledger.remove(&self.id))
+            .await
+            .ok_or("not struck out in time")?
+            .map_err(|e| e.to_string())
     }
 
     /// A workspace's time runs from its last use, not from the session's beginning.
@@ -341,12 +466,20 @@ impl Owner {
 
     /// Removes what is left of a sandbox. A sleeper's record names its layer no more before that goes.
     async fn clear(&self, sandbox: &SandboxId) {
-        let is_asleep = {
+        let standing = {
             let table = self.shared.table();
-            let state = table.house.get(&self.id).map(|rental| &rental.state);
-            matches!(state, Some(State::Hibernated { layer: None, .. }))
+            match table.house.get(&self.id).map(|rental| &rental.state) {
+                Some(State::Hibernated { layer: None, since }) => Some(Standing::Hibernated {
+                    layer: None,
+                    since: *since,
+                }),
+                Some(State::Lost) => Some(Standing::Lost),
+                _ => None,
+            }
         };
-        if is_asleep && let Err(cause) = self.write_down(Standing::Hibernated(None)).await {
+        if let Some(standing) = standing
+            && let Err(cause) = self.write_down(standing).await
+        {
             tracing::error!(session = %self.id, cause, "that its layer goes was not written down");
         }
         self.remove(sandbox).await;

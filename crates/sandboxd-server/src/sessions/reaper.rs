@@ -1,11 +1,10 @@
-//! Ends what nobody uses: idle sessions, long sleepers, kept layers and stored workspaces past their time, and at the
-//! start layers that no session has.
+//! Ends what nobody uses: idle sessions, long sleepers, kept layers and stored workspaces past their time.
 
-use super::ledger::Standing;
 use super::state::{Event, Why};
 use super::table::Shared;
-use crate::id::{SandboxId, SessionId};
-use crate::limits::{LEDGER_SECONDS_MAX, STOP_SECONDS_MAX, WORKSPACE_SECONDS_MAX};
+use super::words::UseError;
+use crate::id::SessionId;
+use crate::limits::WORKSPACE_SECONDS_MAX;
 use crate::telemetry::metrics::Eviction;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,39 +55,6 @@ fn reap(shared: &Arc<Shared>) {
     }
 }
 
-/// Removes the layers that no session on record has: nobody could ever wake them. To be called before the first open.
-pub(super) async fn clear_strays(shared: &Arc<Shared>) {
-    let limit = Duration::from_secs(STOP_SECONDS_MAX);
-    let (listed, records) = tokio::join!(
-        timeout(limit, shared.backend.list()),
-        timeout(Duration::from_secs(LEDGER_SECONDS_MAX), shared.ledger.all()),
-    );
-    let (Ok(Ok(found)), Ok(Ok(records))) = (listed, records) else {
-        tracing::error!("layers without a session could not be looked for");
-        return;
-    };
-    let has_an_owner = |id: &SandboxId| {
-        records.iter().any(|record| match &record.standing {
-            Standing::Resident(sandbox) | Standing::Hibernated(Some(sandbox)) => sandbox == id,
-            Standing::Hibernated(None) => false,
-        })
-    };
-    let strays = found
-        .into_iter()
-        .filter(|found| !found.running && !has_an_owner(&found.id));
-    for stray in strays {
-        match timeout(limit, shared.backend.destroy(&stray.id)).await {
-            Ok(Ok(())) => tracing::info!(layer = %stray.id, "removed: no session has it"),
-            Ok(Err(error)) => tracing::error!(layer = %stray.id, %error, "not removed"),
-            Err(_) => {
-                // One that hangs would not be the last; the next start tries again.
-                tracing::error!(layer = %stray.id, "not removed in time");
-                return;
-            }
-        }
-    }
-}
-
 /// Removes stored workspaces that are older than their time and belong to no session.
 async fn sweep(shared: &Arc<Shared>) {
     let Some(ttl) = shared.service().workspace_ttl else {
@@ -125,6 +91,25 @@ async fn sweep(shared: &Arc<Shared>) {
             Ok(Err(error)) => tracing::error!(workspace = %id, %error, "not removed"),
             Err(_) => tracing::error!(workspace = %id, "not removed in time"),
         }
+    }
+}
+
+/// Removes the stored workspace of a session that is closed.
+pub(super) async fn purge_closed(shared: &Arc<Shared>, id: &SessionId) -> Result<(), UseError> {
+    let not_found = || UseError::NotFound(id.clone());
+    let not_removed = |cause: String| UseError::NotRemoved {
+        id: id.clone(),
+        cause,
+    };
+    let claim = Claim::of_nobodys(shared, id).ok_or_else(not_found)?;
+    if !shared.workspaces.clone().exists(id.clone()).await {
+        return Err(not_found());
+    }
+    let purge = shared.workspaces.clone().purge(id.clone(), None, claim);
+    match timeout(Duration::from_secs(WORKSPACE_SECONDS_MAX), purge).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(not_removed(error.to_string())),
+        Err(_) => Err(not_removed("not in time".to_owned())),
     }
 }
 

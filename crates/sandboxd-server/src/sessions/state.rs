@@ -4,14 +4,16 @@
 //!  (none) ──open──▶ Opening ──▶ Resident ──▶ Hibernating ──▶ Hibernated ──▶ Waking ──▶ Resident
 //!                     │            │                             ▲             │
 //!                     │ failure    │ its sandbox died            └── failure ──┤
-//!                     ▼            ├──▶ Fallen ── next operation ──────────────┘   (its files live outside)
+//!                     ▼            ├──▶ Falling ──▶ Fallen ── next operation ──┘   (its files live outside)
 //!                   (none)         ├──▶ Lost      (they went with it: 410 for every run, until a delete)
 //!                                  └──▶ Closing ──▶ (none): workspace kept, or purged
 //! ```
 //!
+//! Files live outside a sandbox where they are stored (a workspace) or where its write layer is one that can be kept.
+//!
 //! `Closing` is reached from every state but `Opening` (a session that is still opening is not there yet for anybody,
-//! save for a shutdown). A session in `Opening`, `Resident`, `Fallen`, `Hibernating` or `Waking` holds one *slot*, the
-//! right to a sandbox; so does one in `Closing` until its sandbox is gone. One in `Opening` or `Waking` that still
+//! save for a shutdown). A session in `Opening`, `Resident`, `Falling`, `Fallen`, `Hibernating` or `Waking` holds one
+//! *slot*, the right to a sandbox; so does one in `Closing` until its sandbox is gone. One in `Opening` or `Waking` that still
 //! `waits` holds none: it is the *heir* of a session on its way to sleep or out, and takes over that one's slot in the
 //! same step in which it becomes free. So a ceiling is never exceeded, not even for a moment.
 //!
@@ -35,9 +37,19 @@ pub(super) enum State {
     Resident {
         /// The one that runs.
         sandbox: SandboxId,
+        /// Whether its write layer can be kept when it ends.
+        keeps: bool,
+    },
+    /// Its sandbox died, its files did not; what is left of it is being put in order.
+    Falling {
+        /// The one that died.
+        sandbox: SandboxId,
     },
     /// Its sandbox died, its files did not: the next operation makes another one. It keeps its slot for that.
-    Fallen,
+    Fallen {
+        /// The sandbox whose write layer was kept.
+        layer: Option<SandboxId>,
+    },
     /// Its sandbox is being stopped; the session stays.
     Hibernating {
         /// The one that is being stopped.
@@ -79,7 +91,7 @@ pub(super) struct Rental {
     pub(super) serial: u64,
     /// Label that is counted.
     pub(super) tenant: Option<Tenant>,
-    /// Whether its files live outside its sandbox, so that another one finds them.
+    /// Whether its files are stored outside its sandboxes, so that another one finds them, layer or not.
     pub(super) files_outside: bool,
     /// Operations in flight.
     pub(super) uses: u32,
@@ -99,7 +111,10 @@ pub(super) enum Event {
     /// The slot that it waited for is its own now.
     SlotFree,
     /// The sandbox that was being made runs.
-    Started,
+    Started {
+        /// Whether its write layer can be kept when it ends.
+        keeps: bool,
+    },
     /// The sandbox that was being made does not run, and nothing is left of it.
     StartFailed,
     /// This sandbox has ended by itself.
@@ -126,6 +141,8 @@ pub(super) enum Event {
         /// So long.
         than: Duration,
     },
+    /// The daemon ends: its sandbox goes, and the session stays on record for the next one.
+    Suspend,
     /// It has to end.
     Close(Why),
     /// Nothing is left of it.
@@ -147,7 +164,7 @@ pub(super) enum Why {
     },
     /// Room for another open session; only one that sleeps unused.
     OpenCeiling,
-    /// The daemon ends.
+    /// The daemon ends, and nobody has heard of it yet.
     Shutdown,
 }
 
@@ -161,8 +178,10 @@ pub(super) enum Action {
         /// Whether it starts from the layer that was kept under this id.
         layer: bool,
     },
-    /// Stop this sandbox and keep what lives on; then [`Event::Stopped`].
+    /// Stop this sandbox (it may have ended already) and keep what lives on; then [`Event::Stopped`].
     Stop(SandboxId),
+    /// As `Stop`, for the daemon's end; then [`Event::Closed`].
+    Suspend(SandboxId),
     /// Remove what is left of this sandbox. Nothing waits for it.
     Clear(SandboxId),
     /// End the sandbox and everything else that goes; then [`Event::Closed`].
@@ -220,7 +239,10 @@ impl State {
     /// Whether the session holds a slot.
     pub(super) fn holds_slot(&self) -> bool {
         match self {
-            Self::Resident { .. } | Self::Fallen | Self::Hibernating { .. } => true,
+            Self::Resident { .. }
+            | Self::Falling { .. }
+            | Self::Fallen { .. }
+            | Self::Hibernating { .. } => true,
             Self::Opening { waits, .. } | Self::Waking { waits, .. } => !waits,
             Self::Closing { sandbox, .. } => sandbox.is_some(),
             Self::Hibernated { .. } | Self::Lost => false,
@@ -239,7 +261,8 @@ impl State {
             Self::Closing { sandbox, heir } => sandbox.is_some() && heir.is_none(),
             Self::Opening { .. }
             | Self::Resident { .. }
-            | Self::Fallen
+            | Self::Falling { .. }
+            | Self::Fallen { .. }
             | Self::Hibernated { .. }
             | Self::Waking { .. }
             | Self::Lost => false,
@@ -287,13 +310,14 @@ impl Rental {
             Event::Enter => self.enter(now),
             Event::Leave => Ok((Some(self.left(now)), vec![])),
             Event::SlotFree => self.slot_free(),
-            Event::Started => self.started(now),
+            Event::Started { keeps } => self.started(keeps, now),
             Event::StartFailed => self.start_failed(now),
             Event::Died(sandbox) => self.died(&sandbox),
             Event::Hibernate { heir } => self.hibernate(heir, now),
             Event::Stopped { layer } => self.stopped(layer, now),
             Event::Wake { sandbox, waits } => self.wake(sandbox, waits),
             Event::Expire { than } => self.expire(than, now),
+            Event::Suspend => self.suspend(),
             Event::Close(why) => self.close(why, now),
             Event::Closed => self.closed(),
         }
@@ -319,7 +343,8 @@ impl Rental {
                 ..self.clone()
             },
             State::Resident { .. }
-            | State::Fallen
+            | State::Falling { .. }
+            | State::Fallen { .. }
             | State::Hibernating { .. }
             | State::Waking { .. } => self.clone(),
         };
@@ -372,7 +397,7 @@ impl Rental {
         Ok((self.to(state), vec![create]))
     }
 
-    fn started(&self, now: Duration) -> Step {
+    fn started(&self, keeps: bool, now: Duration) -> Step {
         match &self.state {
             State::Opening {
                 sandbox,
@@ -385,7 +410,7 @@ impl Rental {
             } => {
                 let sandbox = sandbox.clone();
                 let mut next = self.clone();
-                next.state = State::Resident { sandbox };
+                next.state = State::Resident { sandbox, keeps };
                 next.last_used = now;
                 Ok((Some(next), vec![]))
             }
@@ -416,15 +441,15 @@ impl Rental {
 
     fn died(&self, dead: &SandboxId) -> Step {
         match &self.state {
-            State::Resident { sandbox } if sandbox == dead => {
-                let state = if self.files_outside {
-                    State::Fallen
-                } else {
-                    State::Lost
-                };
-                Ok((self.to(state), vec![Action::Clear(dead.clone())]))
+            State::Resident { sandbox, keeps } if sandbox == dead => {
+                let sandbox = sandbox.clone();
+                if self.files_outside || *keeps {
+                    let stop = Action::Stop(sandbox.clone());
+                    return Ok((self.to(State::Falling { sandbox }), vec![stop]));
+                }
+                Ok((self.to(State::Lost), vec![Action::Clear(sandbox)]))
             }
-            State::Hibernating { sandbox, .. } if sandbox == dead => {
+            State::Hibernating { sandbox, .. } | State::Falling { sandbox } if sandbox == dead => {
                 Ok((Some(self.clone()), vec![]))
             }
             State::Closing { .. } => Ok((Some(self.clone()), vec![])),
@@ -435,9 +460,11 @@ impl Rental {
     /// Whether it could be hibernated for want of a slot, having been idle so long.
     pub(super) fn may_hibernate(&self, idle: Duration, now: Duration) -> Result<(), Refusal> {
         match &self.state {
-            State::Resident { .. } | State::Fallen => {}
+            State::Resident { .. } | State::Fallen { .. } => {}
             State::Opening { .. } => return Err(Refusal::Opening),
-            State::Hibernating { .. } | State::Waking { .. } => return Err(Refusal::Changing),
+            State::Falling { .. } | State::Hibernating { .. } | State::Waking { .. } => {
+                return Err(Refusal::Changing);
+            }
             State::Hibernated { .. } => return Err(Refusal::Asleep),
             State::Lost => return Err(Refusal::Lost),
             State::Closing { .. } => return Err(Refusal::Closing),
@@ -445,7 +472,7 @@ impl Rental {
         if self.uses > 0 {
             return Err(Refusal::Busy);
         }
-        if !self.files_outside {
+        if !self.files_outside && matches!(self.state, State::Resident { keeps: false, .. }) {
             return Err(Refusal::FilesInside);
         }
         if self.idle(now) < idle {
@@ -457,31 +484,49 @@ impl Rental {
     fn hibernate(&self, heir: Option<SessionId>, now: Duration) -> Step {
         self.may_hibernate(Duration::ZERO, now)?;
         match &self.state {
-            State::Resident { sandbox } => {
+            State::Resident { sandbox, .. } => {
                 let sandbox = sandbox.clone();
                 let stop = Action::Stop(sandbox.clone());
                 Ok((self.to(State::Hibernating { sandbox, heir }), vec![stop]))
             }
             // Nothing runs: it sleeps at once.
-            _ => Ok((
+            State::Fallen { layer } => Ok((
                 self.to(State::Hibernated {
-                    layer: None,
+                    layer: layer.clone(),
                     since: now,
                 }),
                 heir.map(Action::PassSlot).into_iter().collect(),
             )),
+            _ => Err(Refusal::Unexpected),
         }
     }
 
+    /// Without stored files and without its layer nothing is left of a session that could be woken.
     fn stopped(&self, layer: bool, now: Duration) -> Step {
+        let lives_on = layer || self.files_outside;
         match &self.state {
-            State::Hibernating { sandbox, heir } => Ok((
-                self.to(State::Hibernated {
-                    layer: layer.then(|| sandbox.clone()),
-                    since: now,
-                }),
-                heir.clone().map(Action::PassSlot).into_iter().collect(),
-            )),
+            State::Hibernating { sandbox, heir } => {
+                let state = if lives_on {
+                    State::Hibernated {
+                        layer: layer.then(|| sandbox.clone()),
+                        since: now,
+                    }
+                } else {
+                    State::Lost
+                };
+                let pass = heir.clone().map(Action::PassSlot);
+                Ok((self.to(state), pass.into_iter().collect()))
+            }
+            State::Falling { sandbox } => {
+                let state = if lives_on {
+                    State::Fallen {
+                        layer: layer.then(|| sandbox.clone()),
+                    }
+                } else {
+                    State::Lost
+                };
+                Ok((self.to(state), vec![]))
+            }
             State::Closing { .. } => Ok((Some(self.clone()), vec![])),
             _ => Err(Refusal::Unexpected),
         }
@@ -490,14 +535,17 @@ impl Rental {
     fn wake(&self, sandbox: SandboxId, waits: bool) -> Step {
         let (sandbox, layer, waits) = match &self.state {
             // It kept its slot.
-            State::Fallen => (sandbox, false, false),
+            State::Fallen { layer: None } => (sandbox, false, false),
+            State::Fallen { layer: Some(kept) } => (kept.clone(), true, false),
             State::Hibernated { layer: None, .. } => (sandbox, false, waits),
             State::Hibernated {
                 layer: Some(kept), ..
             } => (kept.clone(), true, waits),
             State::Resident { .. } => return Err(Refusal::Awake),
             State::Opening { .. } => return Err(Refusal::Opening),
-            State::Hibernating { .. } | State::Waking { .. } => return Err(Refusal::Changing),
+            State::Falling { .. } | State::Hibernating { .. } | State::Waking { .. } => {
+                return Err(Refusal::Changing);
+            }
             State::Lost => return Err(Refusal::Lost),
             State::Closing { .. } => return Err(Refusal::Closing),
         };
@@ -520,6 +568,7 @@ impl Rental {
     fn expire(&self, than: Duration, now: Duration) -> Step {
         match &self.state {
             State::Hibernated { .. } if self.uses > 0 => Err(Refusal::Busy),
+            State::Hibernated { .. } if !self.files_outside => Err(Refusal::FilesInside),
             State::Hibernated {
                 layer: Some(layer),
                 since,
@@ -552,15 +601,17 @@ impl Rental {
                     return Err(Refusal::Opening);
                 }
             },
-            State::Resident { sandbox } => (Some(sandbox.clone()), None),
+            State::Resident { sandbox, .. } | State::Falling { sandbox } => {
+                (Some(sandbox.clone()), None)
+            }
             State::Hibernating { sandbox, heir } => (Some(sandbox.clone()), heir.clone()),
             State::Waking {
                 sandbox,
                 waits: false,
                 ..
             } => (Some(sandbox.clone()), None),
-            State::Fallen | State::Lost => (None, None),
-            State::Hibernated { layer, .. } => (layer.clone(), None),
+            State::Lost => (None, None),
+            State::Fallen { layer } | State::Hibernated { layer, .. } => (layer.clone(), None),
             State::Waking {
                 sandbox,
                 layer,
@@ -581,19 +632,47 @@ impl Rental {
         ))
     }
 
+    fn suspend(&self) -> Step {
+        let (sandbox, heir) = match &self.state {
+            // Nobody has heard of it yet.
+            State::Opening { .. } => return self.close(Why::Shutdown, Duration::ZERO),
+            State::Resident { sandbox, .. }
+            | State::Falling { sandbox }
+            | State::Waking {
+                sandbox,
+                waits: false,
+                ..
+            } => (sandbox, None),
+            State::Hibernating { sandbox, heir } => (sandbox, heir.clone()),
+            // Nothing runs, and what it is stands on record.
+            State::Fallen { .. } | State::Hibernated { .. } | State::Waking { waits: true, .. } => {
+                return Err(Refusal::Asleep);
+            }
+            State::Lost => return Err(Refusal::Lost),
+            State::Closing { .. } => return Err(Refusal::Closing),
+        };
+        let closing = State::Closing {
+            sandbox: Some(sandbox.clone()),
+            heir,
+        };
+        Ok((self.to(closing), vec![Action::Suspend(sandbox.clone())]))
+    }
+
     fn may_reap(&self, than: Duration, now: Duration) -> Result<(), Refusal> {
         if self.uses > 0 {
             return Err(Refusal::Busy);
         }
         match &self.state {
-            State::Resident { .. } | State::Fallen | State::Lost => {
+            State::Resident { .. } | State::Fallen { .. } | State::Lost => {
                 (self.idle(now) > than).then_some(()).ok_or(Refusal::Recent)
             }
             State::Hibernated { since, .. } => (now.saturating_sub(*since) >= than)
                 .then_some(())
                 .ok_or(Refusal::Recent),
             State::Opening { .. } => Err(Refusal::Opening),
-            State::Hibernating { .. } | State::Waking { .. } => Err(Refusal::Changing),
+            State::Falling { .. } | State::Hibernating { .. } | State::Waking { .. } => {
+                Err(Refusal::Changing)
+            }
             State::Closing { .. } => Err(Refusal::Closing),
         }
     }

@@ -40,8 +40,10 @@ pub(super) struct Shared {
     pub(super) queue: Semaphore,
     /// Every task of this room; a shutdown waits for them.
     pub(super) tasks: TaskTracker,
-    /// Ends the reaper.
+    /// Ends the reaper and the journal.
     pub(super) stopping: CancellationToken,
+    /// Rings when something is to be written down.
+    pub(super) unwritten: Notify,
     table: Mutex<Table>,
 }
 
@@ -53,6 +55,8 @@ pub(super) struct Table {
     pub(super) service: Arc<Service>,
     /// Ids whose stored workspace is being swept; nobody opens them meanwhile.
     pub(super) sweeping: HashSet<SessionId>,
+    /// Sessions of which something is not written down yet.
+    pub(super) unwritten: HashSet<SessionId>,
     /// Whether the daemon ends.
     pub(super) stopping: bool,
 }
@@ -61,9 +65,14 @@ pub(super) struct Table {
 #[derive(Debug)]
 pub(super) struct Detail {
     pub(super) serial: u64,
-    pub(super) runtime: Arc<Runtime>,
+    /// What its runtime is called.
+    pub(super) alias: String,
+    /// Its runtime; none where a restart did not find it on the allowlist any more.
+    pub(super) runtime: Option<Arc<Runtime>>,
     pub(super) nonce: Nonce,
     pub(super) created: Duration,
+    /// Whether its stored files have to be there already when it first opens.
+    pub(super) attached: bool,
     pub(super) log: EventLog,
     pub(super) sample: Option<Sample>,
     pub(super) runs: Runs,
@@ -140,11 +149,13 @@ impl Shared {
             queue: Semaphore::new(commands * 2),
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
+            unwritten: Notify::new(),
             table: Mutex::new(Table {
                 house: House::default(),
                 details: BTreeMap::new(),
                 service: Arc::new(service),
                 sweeping: HashSet::new(),
+                unwritten: HashSet::new(),
                 stopping: false,
             }),
         }
@@ -179,8 +190,12 @@ impl Shared {
         note: impl FnOnce(&mut Detail),
     ) -> Result<(), NoStep> {
         let now = self.clock.now();
+        let is_use = matches!(event, Event::Enter | Event::Leave);
         let mut table = self.table();
         let orders = table.house.apply(id, serial, event, now)?;
+        if is_use {
+            self.is_unwritten(&mut table, id);
+        }
         if let Some(detail) = table.details.get_mut(id) {
             note(detail);
         }
@@ -268,6 +283,15 @@ impl Shared {
             && serial.is_none_or(|serial| serial == detail.serial)
         {
             detail.log.push(happened, now);
+            self.is_unwritten(&mut table, id);
+        }
+    }
+
+    /// The journal looks at this session soon.
+    fn is_unwritten(&self, table: &mut Table, id: &SessionId) {
+        if !table.unwritten.contains(id) {
+            table.unwritten.insert(id.clone());
+            self.unwritten.notify_one();
         }
     }
 }
@@ -299,7 +323,7 @@ impl Table {
                 State::Resident { .. } => &mut states.resident,
                 State::Hibernating { .. } | State::Closing { .. } => &mut states.stopping,
                 State::Hibernated { .. } => &mut states.hibernated,
-                State::Fallen | State::Lost => &mut states.lost,
+                State::Falling { .. } | State::Fallen { .. } | State::Lost => &mut states.lost,
             };
             *count += 1;
         }
@@ -312,10 +336,12 @@ impl Table {
         let detail = self.details.get(id)?;
         Some(Record {
             id: id.clone(),
-            runtime: detail.runtime.alias.clone(),
+            runtime: detail.alias.clone(),
             tenant: rental.tenant.clone(),
+            labels: BTreeMap::new(),
             nonce: detail.nonce,
             created: detail.created,
+            expires: None,
             last_used: rental.last_used,
             files_outside: rental.files_outside,
             standing,
@@ -332,13 +358,15 @@ impl Table {
                 let alive = detail.client.as_ref().is_some_and(|c| !c.is_closed());
                 (alive, false, rental.last_used)
             }
-            State::Fallen | State::Lost => (false, false, rental.last_used),
+            State::Falling { .. } | State::Fallen { .. } | State::Lost => {
+                (false, false, rental.last_used)
+            }
             State::Hibernated { since, .. } => (true, true, rental.last_used.max(*since)),
             State::Hibernating { .. } | State::Waking { .. } => (true, true, rental.last_used),
         };
         Some(View {
             id: id.clone(),
-            runtime: detail.runtime.alias.clone(),
+            runtime: detail.alias.clone(),
             tenant: rental.tenant.clone(),
             alive,
             hibernated,
@@ -360,12 +388,39 @@ impl Table {
 }
 
 impl Detail {
+    /// Of a session that an earlier daemon has written down.
+    pub(super) fn taken_up(
+        serial: u64,
+        record: Record,
+        runtime: Option<Arc<Runtime>>,
+        latest_event: u64,
+    ) -> Self {
+        Self {
+            serial,
+            alias: record.runtime,
+            runtime,
+            nonce: record.nonce,
+            created: record.created,
+            attached: true,
+            log: EventLog::written_to(latest_event),
+            sample: None,
+            runs: Runs::default(),
+            client: None,
+            enforced: Enforced::default(),
+            stage: watch::Sender::new(Stage::default()),
+            owner: None,
+        }
+    }
+
+    /// Of a session that begins.
     pub(super) fn new(serial: u64, runtime: Arc<Runtime>, created: Duration) -> Self {
         Self {
             serial,
-            runtime,
+            alias: runtime.alias.clone(),
+            runtime: Some(runtime),
             nonce: Nonce::generate(),
             created,
+            attached: false,
             log: EventLog::default(),
             sample: None,
             runs: Runs::default(),

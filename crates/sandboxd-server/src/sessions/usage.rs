@@ -22,7 +22,7 @@ pub(super) async fn usage(shared: &Arc<Shared>, ids: &[SessionId]) -> Vec<Option
             let rental = table.house.get(id)?;
             let sample = table.details.get(id)?.sample.as_ref()?;
             let current =
-                matches!(&rental.state, State::Resident { sandbox } if *sandbox == sample.sandbox);
+                matches!(&rental.state, State::Resident { sandbox, .. } if *sandbox == sample.sandbox);
             let usage = sample.usage.filter(|_| current)?;
             Some(UsageView {
                 usage,
@@ -38,7 +38,7 @@ fn stale(shared: &Shared, ids: &[SessionId], now: Duration) -> Vec<(SessionId, S
     let table = shared.table();
     ids.iter()
         .filter_map(|id| {
-            let State::Resident { sandbox } = &table.house.get(id)?.state else {
+            let State::Resident { sandbox, .. } = &table.house.get(id)?.state else {
                 return None;
             };
             let sample = table.details.get(id)?.sample.as_ref();

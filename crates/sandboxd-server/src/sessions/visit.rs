@@ -64,7 +64,7 @@ impl Visit {
             .filter(|r| r.serial == self.serial)?;
         let client = table.details.get(&self.id)?.client.clone()?;
         match &rental.state {
-            State::Resident { sandbox } if !client.is_closed() => Some(Reached {
+            State::Resident { sandbox, .. } if !client.is_closed() => Some(Reached {
                 sandbox: sandbox.clone(),
                 client,
             }),
@@ -120,7 +120,7 @@ impl Visit {
             _ => return Err(self.gone()),
         };
         match state {
-            State::Resident { sandbox } => {
+            State::Resident { sandbox, .. } => {
                 let client = table.details.get(&self.id).and_then(|d| d.client.clone());
                 match client.filter(|client| !client.is_closed()) {
                     Some(client) => Ok(Some(Reached { sandbox, client })),
@@ -132,8 +132,8 @@ impl Visit {
                     }
                 }
             }
-            State::Waking { .. } | State::Hibernating { .. } => Ok(None),
-            State::Fallen | State::Hibernated { .. } => {
+            State::Waking { .. } | State::Hibernating { .. } | State::Falling { .. } => Ok(None),
+            State::Fallen { .. } | State::Hibernated { .. } => {
                 if let Some(cause) = failed {
                     return Err(UseError::WakeFailed {
                         id: self.id.clone(),

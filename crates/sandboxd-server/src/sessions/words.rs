@@ -1,9 +1,11 @@
 //! The words of this room: what is asked of it, and what it answers. No HTTP, no JSON.
 
+use super::ledger::LedgerError;
 use crate::backends::{Enforced, Usage};
 use crate::id::{RunId, SessionId, Tenant};
 use bytes::Bytes;
 use sandboxd_protocol::message::{Entry, FileError};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// What a client asks for when it opens.
@@ -226,6 +228,14 @@ pub enum UseError {
     /// Arguments the kernel would refuse; names size and limit.
     #[error("{0}")]
     Invalid(String),
+    /// What is written down of it could not be read.
+    #[error("The log of session {id} could not be read: {cause}")]
+    NotRead {
+        /// Which session.
+        id: SessionId,
+        /// Why.
+        cause: String,
+    },
     /// The operation outlasted the service's ceiling (era A).
     #[error("The operation ran into the service ceiling of {0} s")]
     Ceiling(u64),
@@ -283,14 +293,14 @@ pub enum NativeError {
 }
 
 /// One row of a session's activity log.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// From 1, never used twice.
     pub seq: u64,
     /// When, since the Unix epoch.
     pub at: Duration,
     /// What (`run`, `exec`, `read`, …).
-    pub op: &'static str,
+    pub op: Cow<'static, str>,
     /// On what.
     pub target: String,
     /// Whether it went well.
@@ -418,4 +428,7 @@ pub enum StartError {
     /// The settings contradict each other.
     #[error("{0}")]
     Settings(String),
+    /// What an earlier daemon has written down cannot be read.
+    #[error("the sessions on record cannot be taken up: {0}")]
+    Ledger(LedgerError),
 }

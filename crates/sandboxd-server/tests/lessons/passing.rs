@@ -16,7 +16,10 @@ async fn nothing_of_a_reaped_session_is_left_but_its_files() {
         .await;
     let (id, token) = (sid("a"), first.token.as_bytes());
     assert!(!world.sessions.check_token(&id, token));
-    assert!(world.sessions.events(&id, 0).is_none(), "its log went too");
+    assert!(
+        world.sessions.events(&id, 0).await.is_err(),
+        "its log went too"
+    );
     let gone = world.sh("a", "true").await;
     assert_eq!(gone, Err(UseError::NotFound(sid("a"))));
     // While the old one ends, its id is still somebody's.
@@ -27,7 +30,7 @@ async fn nothing_of_a_reaped_session_is_left_but_its_files() {
         }
     };
     assert_ne!(again.token, first.token);
-    let (rows, latest) = world.sessions.events(&id, 0).expect("a log");
+    let (rows, latest) = world.sessions.events(&id, 0).await.expect("a log");
     assert!(rows.is_empty() && latest == 0, "a log of its own");
     assert_eq!(world.out("a", "cat f").await, "kept\n");
 }

@@ -49,7 +49,7 @@ async fn a_sandbox_that_died_with_its_files_is_lost_until_it_is_deleted() {
     assert!(!world.view("a").alive);
     let taken = world.sessions.open(reuse("a")).await.unwrap();
     assert!(!taken.session.alive);
-    let (rows, _) = world.sessions.events(&sid("a"), 0).unwrap();
+    let (rows, _) = world.sessions.events(&sid("a"), 0).await.unwrap();
     assert_eq!(rows[0].detail, "sandbox gone");
     world.sessions.delete(&sid("a"), false).await.unwrap();
     world.open("a").await;

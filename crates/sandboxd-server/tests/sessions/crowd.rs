@@ -77,5 +77,5 @@ async fn a_crowd_never_gets_more_than_there_is_nor_anothers_files() {
     );
     world.sessions.shutdown().await;
     assert_eq!(world.backend.sandbox_count(), 0);
-    assert_eq!(world.sessions.counts().open, 0, "no session is stuck");
+    assert_eq!(world.sessions.counts().resident, 0, "no session is stuck");
 }

@@ -116,8 +116,8 @@ async fn native_files_answer_alike_awake_and_asleep() {
         }
     }
     assert_eq!(world.backend.made_count(), 1);
-    let (rows, _) = world.sessions.events(&sid("a"), 0).unwrap();
-    let ops: Vec<&str> = rows.iter().take(6).map(|event| event.op).collect();
+    let (rows, _) = world.sessions.events(&sid("a"), 0).await.unwrap();
+    let ops: Vec<&str> = rows.iter().take(6).map(|event| event.op.as_ref()).collect();
     assert_eq!(ops, ["write", "read", "mkdir", "ls", "stat", "realpath"]);
     assert!(rows.iter().any(|event| event.detail == "via the sandbox"));
     assert!(rows.iter().any(|event| event.detail == "not found"));
@@ -186,7 +186,7 @@ async fn any_path_is_followed_for_era_a_and_wakes() {
     assert_eq!(missing, FollowError::File(FileError::NotFound));
     let listing = follow("", FollowFile::List).await.unwrap();
     assert!(matches!(listing.answer, NativeDone::Entries(rows) if rows.len() == 1));
-    let (rows, _) = world.sessions.events(&sid("a"), 0).unwrap();
+    let (rows, _) = world.sessions.events(&sid("a"), 0).await.unwrap();
     assert!(
         rows.iter().all(|event| event.op == "run"),
         "the caller logs these"

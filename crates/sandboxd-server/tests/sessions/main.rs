@@ -9,6 +9,7 @@ mod crowd;
 mod files;
 mod kept;
 mod opening;
+mod restart;
 mod runs;
 mod sleeping;
 mod support;

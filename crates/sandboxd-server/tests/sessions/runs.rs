@@ -297,10 +297,18 @@ async fn the_activity_log_tells_what_was_done_and_nothing_more() {
         .search(&sid("a"), vec!["true".into()], Duration::from_secs(1))
         .await
         .unwrap();
-    let (rows, latest) = world.sessions.events(&sid("a"), 0).unwrap();
+    let (rows, latest) = world.sessions.events(&sid("a"), 0).await.unwrap();
     let told: Vec<(u64, &str, &str, bool, &str)> = rows
         .iter()
-        .map(|e| (e.seq, e.op, e.target.as_str(), e.ok, e.detail.as_str()))
+        .map(|e| {
+            (
+                e.seq,
+                e.op.as_ref(),
+                e.target.as_str(),
+                e.ok,
+                e.detail.as_str(),
+            )
+        })
         .collect();
     assert_eq!(
         told,
@@ -313,6 +321,9 @@ async fn the_activity_log_tells_what_was_done_and_nothing_more() {
     );
     assert_eq!(latest, 4);
     assert!(rows[3].took >= Duration::from_secs(1));
-    assert_eq!(world.sessions.events(&sid("a"), 3).unwrap().0.len(), 1);
-    assert!(world.sessions.events(&sid("nobody"), 0).is_none());
+    assert_eq!(
+        world.sessions.events(&sid("a"), 3).await.unwrap().0.len(),
+        1
+    );
+    assert!(world.sessions.events(&sid("nobody"), 0).await.is_err());
 }

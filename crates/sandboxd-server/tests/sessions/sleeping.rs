@@ -31,7 +31,7 @@ async fn a_full_pool_puts_the_longest_idle_to_sleep_and_wakes_it_again() {
     assert_eq!(world.out("a", "cat f").await, "from-a\n");
     assert!(world.sessions.check_token(&sid("a"), token.as_bytes()));
     assert!(world.view("b").hibernated, "b was idle longest");
-    let (rows, _) = world.sessions.events(&sid("a"), 0).unwrap();
+    let (rows, _) = world.sessions.events(&sid("a"), 0).await.unwrap();
     assert_eq!(rows.len(), 2, "the log went on");
     assert_eq!(world.backend.sandbox_count(), 2);
 }
@@ -285,13 +285,16 @@ async fn what_a_session_is_stands_in_the_ledger_before_anybody_hears_of_it() {
     world.open("a").await;
     let record = world.ledger.records().remove(0);
     assert_eq!(record.id, sid("a"));
-    assert!(matches!(record.standing, Standing::Resident(_)));
+    assert!(matches!(record.standing, Standing::Resident { .. }));
     world.sessions.hibernate(&sid("a")).unwrap();
     world
         .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
         .await;
     let asleep = world.ledger.records().remove(0);
-    assert_eq!(asleep.standing, Standing::Hibernated(None));
+    assert!(matches!(
+        asleep.standing,
+        Standing::Hibernated { layer: None, .. }
+    ));
     assert_eq!(asleep.nonce, record.nonce, "the token stays");
     world.sessions.delete(&sid("a"), false).await.unwrap();
     assert!(world.ledger.records().is_empty());

@@ -22,6 +22,16 @@ impl Clock for HandClock {
     }
 }
 
+impl HandClock {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Duration::from_secs(1_700_000_000))))
+    }
+
+    pub(crate) fn pass(&self, seconds: u64) {
+        *self.0.lock().unwrap() += Duration::from_secs(seconds);
+    }
+}
+
 /// Sessions on the double.
 pub(crate) struct World {
     pub(crate) sessions: Arc<Sessions>,
@@ -32,7 +42,7 @@ pub(crate) struct World {
 }
 
 /// The settings of a service that was told nothing, save for `change`.
-fn service(change: impl FnOnce(&mut Service)) -> Service {
+pub(crate) fn service(change: impl FnOnce(&mut Service)) -> Service {
     let home = tempfile::tempdir().unwrap();
     let layers = Layers {
         flags: Flags {
@@ -62,7 +72,7 @@ impl World {
 
     async fn build(root: Option<TempDir>, change: impl FnOnce(&mut Service)) -> Self {
         let backend = InMemory::new();
-        let clock = Arc::new(HandClock(Mutex::new(Duration::from_secs(1_700_000_000))));
+        let clock = HandClock::new();
         let service = service(|service| {
             service.workspace_root = root.as_ref().map(|root| root.path().join("workspaces"));
             change(service);
@@ -84,7 +94,7 @@ impl World {
     }
 
     pub(crate) fn pass(&self, seconds: u64) {
-        *self.clock.0.lock().unwrap() += Duration::from_secs(seconds);
+        self.clock.pass(seconds);
     }
 
     pub(crate) async fn open(&self, id: &str) -> Opened {

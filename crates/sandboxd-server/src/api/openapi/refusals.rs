@@ -263,6 +263,16 @@ pub(super) const CLOSE: &[Refusal] = &[Refusal {
     ),
 }];
 
+/// The log.
+pub(super) const LOG: &[Refusal] = &[Refusal {
+    status: 500,
+    code: "not_read",
+    about: "The rows that are not in memory any more could not be read.",
+    detail: Example::Text(
+        "The log of session conversation-5f2c9a1e could not be read: not in time",
+    ),
+}];
+
 /// Routes that take base64.
 pub(super) const BASE64: &[Refusal] = &[text(
     400,

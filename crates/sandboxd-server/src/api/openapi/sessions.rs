@@ -77,7 +77,8 @@ pub(super) fn routes() -> Vec<Described> {
                     }],
                     "latest_seq": 7,
                 }),
-            ),
+            )
+            .refuses(refusals::LOG),
     ]
 }
 

@@ -55,6 +55,7 @@ struct Inside {
 struct Sandbox {
     guest: Arc<MemoryGuest>,
     spec_memory: Option<u64>,
+    keeps: bool,
     end: CancellationToken,
 }
 
@@ -88,6 +89,28 @@ impl InMemory {
     pub fn kill_all(&self) {
         for sandbox in self.inside().sandboxes.values() {
             sandbox.end.cancel();
+        }
+    }
+
+    /// How many layers are kept.
+    pub fn layer_count(&self) -> usize {
+        self.inside().layers.len()
+    }
+
+    /// Somebody removed the kept layers.
+    pub fn lose_layers(&self) {
+        self.inside().layers.clear();
+    }
+
+    /// What a daemon that is killed leaves: no sandbox, and the layers of those whose layer lies on disk.
+    pub fn crash(&self) {
+        let mut inside = self.inside();
+        let sandboxes: Vec<(SandboxId, Sandbox)> = inside.sandboxes.drain().collect();
+        for (id, sandbox) in sandboxes {
+            sandbox.end.cancel();
+            if sandbox.keeps {
+                inside.layers.insert(id, sandbox.guest.take_tree());
+            }
         }
     }
 
@@ -188,6 +211,7 @@ impl Backend for InMemory {
             Sandbox {
                 guest,
                 spec_memory: spec.memory_bytes.map(|asked| asked.value),
+                keeps: spec.keep_layer,
                 end,
             },
         );
@@ -220,7 +244,7 @@ impl Backend for InMemory {
         self.switches.before_stop().await;
         if let Some(sandbox) = self.take(id) {
             sandbox.end.cancel();
-            if keep == KeepLayer::Yes {
+            if keep == KeepLayer::Yes && sandbox.keeps {
                 let tree = sandbox.guest.take_tree();
                 self.inside().layers.insert(id.clone(), tree);
                 if self.switches.keep_fails() {

@@ -1,16 +1,29 @@
-//! The state directory: made 0700, held by one daemon at a time, and the home of its secrets.
+//! The state directory: made 0700, held by one daemon at a time, and the home of its secrets and of its database.
+//!
+//! `database` keeps the sessions' records and logs in SQLite; `schema` is its tables, step by step; `rows` is what stands
+//! in them.
+
+mod database;
+mod rows;
+mod schema;
 
 use crate::auth::session_tokens::{SECRET_BYTES, SessionTokens};
+use crate::sessions::Ledger;
+use database::Database;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, openat};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The file that holds the secret of the session tokens.
 const SECRET_FILE: &str = "session-tokens.secret";
 /// The file whose lock says that a daemon lives here.
 const LOCK_FILE: &str = "daemon.lock";
+
+/// The database of sessions.
+const DATABASE_FILE: &str = "sandboxd.db";
 
 /// Why the state directory cannot be used. Each is one line for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +38,14 @@ pub enum StoreError {
         path: PathBuf,
         /// What the system said.
         cause: io::Error,
+    },
+    /// The database cannot be used.
+    #[error("database {path}: {cause}")]
+    Database {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        cause: String,
     },
     /// A secret file has the wrong size.
     #[error(
@@ -75,6 +96,20 @@ impl Store {
         })
     }
 
+    /// The sessions' records and logs: opens the database, made if need be, and brings it to the newest schema. It is
+    /// written to the end when the last one that holds it lets go.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], also where a newer version has written it.
+    pub fn ledger(&self) -> Result<Arc<dyn Ledger>, StoreError> {
+        let path = self.path.join(DATABASE_FILE);
+        let database = Database::open(&path).map_err(|error| StoreError::Database {
+            path,
+            cause: error.to_string(),
+        })?;
+        Ok(Arc::new(database))
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -108,6 +143,9 @@ impl Store {
 const OWN_ENTRIES: &[&str] = &[
     SECRET_FILE,
     LOCK_FILE,
+    DATABASE_FILE,
+    "sandboxd.db-wal",
+    "sandboxd.db-shm",
     "token",
     "images",
     "instances",
