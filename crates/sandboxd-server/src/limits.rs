@@ -69,7 +69,11 @@ pub const STOP_APPEAR_MILLIS: u64 = 1_000;
 pub const SHUTDOWN_SECONDS_MAX: u64 = 20;
 /// How much of that is the backend's own, in seconds.
 pub const SHUTDOWN_BACKEND_SECONDS: u64 = 5;
-/// How long the service may take to end, whatever hangs, in seconds (what starts services kills them about then).
+/// How long operations may go on when the service is asked to end, where nobody says otherwise, in seconds.
+pub const DRAIN_TIMEOUT_SECONDS_DEFAULT: u64 = 3;
+/// The most that this can be set to, in seconds.
+pub const DRAIN_TIMEOUT_SECONDS_MAX: u64 = 3_600;
+/// How long the service may take to end once that is over, whatever hangs, in seconds (what starts services kills them about then).
 pub const END_SECONDS_MAX: u64 = 30;
 /// Largest JSON request body where nobody says otherwise, in bytes (a base64 write of the era A client carries a whole
 /// file).
@@ -109,7 +113,7 @@ pub const REQUEST_ID_CHARS_MAX: usize = 128;
 pub const ECHO_CHARS_MAX: usize = 200;
 /// Most members of a request's list or object that are repeated in a refusal.
 pub const ECHO_MEMBERS_MAX: usize = 20;
-/// How long a shutdown lets requests finish before it ends what they wait for, in seconds.
+/// How long each of the last steps of a shutdown may take: the backend ends, and the last answers leave, in seconds.
 pub const SHUTDOWN_DRAIN_SECONDS: u64 = 3;
 /// How long a `find` or `grep` of the older routes may take, in seconds.
 pub const SEARCH_SECONDS_MAX: u64 = 120;
@@ -160,8 +164,12 @@ const _: () = assert!(
         + CONNECT_SECONDS_MAX
         < WAKE_SECONDS_MAX
 );
-// Requests finish, sessions and backend end, the backend ends alone, the last answers leave.
-const _: () = assert!(3 * SHUTDOWN_DRAIN_SECONDS + SHUTDOWN_SECONDS_MAX < END_SECONDS_MAX);
+// Sessions and backend end, the backend ends alone, the last answers leave.
+const _: () = assert!(2 * SHUTDOWN_DRAIN_SECONDS + SHUTDOWN_SECONDS_MAX < END_SECONDS_MAX);
+const _: () = assert!(
+    DRAIN_TIMEOUT_SECONDS_DEFAULT + SHUTDOWN_SECONDS_MAX + 2 * SHUTDOWN_DRAIN_SECONDS
+        < END_SECONDS_MAX
+);
 const _: () = assert!(SHUTDOWN_BACKEND_SECONDS < SHUTDOWN_SECONDS_MAX);
 const _: () = assert!(STOP_GRACE_MILLIS < RUN_END_GRACE_MILLIS);
 const _: () = assert!(RUN_END_GRACE_MILLIS < ANSWER_GRACE_SECONDS * 1_000);

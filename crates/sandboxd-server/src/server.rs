@@ -56,6 +56,7 @@ pub struct Server {
     sessions: Arc<Sessions>,
     backend: Arc<dyn Backend>,
     policy_overrides: Option<PathBuf>,
+    drain: Duration,
     token_file: Option<PathBuf>,
     /// Holds the state directory for as long as the service lives.
     _store: Store,
@@ -111,6 +112,7 @@ impl Server {
             sessions,
             backend,
             policy_overrides: config.policy_overrides,
+            drain: Duration::from_secs(config.drain_timeout),
             token_file,
             _store: store,
         })
@@ -126,8 +128,13 @@ impl Server {
         self.token_file.as_deref()
     }
 
-    /// Answers until `shutdown` is there, then ends in order: no new connections, a moment for requests to finish, the
-    /// end of every sandbox, the end of the backend. Every step has its bound.
+    /// The sessions' room, for whoever watches over the service.
+    pub fn sessions(&self) -> Arc<Sessions> {
+        Arc::clone(&self.sessions)
+    }
+
+    /// Answers until `shutdown` is there, then ends in order: no new connections and no new sessions, `drain_timeout` for
+    /// what is under way, the end of every sandbox, the end of the backend. Every step has its bound.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let stop = CancellationToken::new();
         let connections = TaskTracker::new();
@@ -150,8 +157,13 @@ impl Server {
         if let Err(error) = accepting.await {
             tracing::error!(%error, "accepting connections ended badly");
         }
+        let finished = async { tokio::join!(connections.wait(), self.sessions.finish()) };
+        let drained = timeout(self.drain, finished).await.is_ok();
+        if !drained {
+            let busy = self.sessions.operations();
+            tracing::warn!(busy, "drain_timeout is over; what is under way is ended");
+        }
         let drain = Duration::from_secs(SHUTDOWN_DRAIN_SECONDS);
-        let drained = timeout(drain, connections.wait()).await.is_ok();
         let bound = Duration::from_secs(SHUTDOWN_SECONDS_MAX);
         if timeout(bound, self.sessions.shutdown()).await.is_err() {
             tracing::error!("some sandboxes did not end in time; the backend ends them");
@@ -228,7 +240,7 @@ impl Overrides {
                 return;
             }
         };
-        match app.change_policy(&text) {
+        match app.change_policy(&text, &format!("the file {file}")) {
             Ok(()) => tracing::info!(%file, "the policy file is in force"),
             Err(error) => tracing::warn!(%file, error, "the policy file changes nothing"),
         }

@@ -1,6 +1,7 @@
 //! Sockets: accepting, the bounds of a connection, and letting go of it at shutdown.
 
 use super::exchange::exchange;
+use super::request::Peer;
 use crate::limits::{
     CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_SECONDS_MAX, HEADERS_MAX, UNREAD_SECONDS_MAX,
 };
@@ -43,9 +44,14 @@ pub(crate) async fn accept(
                 return;
             };
             match listener.accept().await {
-                Ok((stream, _)) => {
-                    let connection =
-                        connection(stream, router.clone(), Arc::clone(&metrics), stop.clone());
+                Ok((stream, peer)) => {
+                    let connection = connection(
+                        stream,
+                        Peer(peer),
+                        router.clone(),
+                        Arc::clone(&metrics),
+                        stop.clone(),
+                    );
                     connections.spawn(async move {
                         connection.await;
                         drop(permit);
@@ -67,13 +73,15 @@ pub(crate) async fn accept(
 
 async fn connection(
     stream: TcpStream,
+    peer: Peer,
     router: Router,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
     // Answers are written whole; waiting for more to send would only make them late.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         let (router, metrics) = (router.clone(), Arc::clone(&metrics));
         async move { Ok::<_, Infallible>(exchange(router, &metrics, request).await) }
     });

@@ -71,10 +71,10 @@ impl App {
         })
     }
 
-    /// Makes a policy change that was found in a file. The error is one line.
-    pub(crate) fn change_policy(&self, text: &[u8]) -> Result<(), String> {
+    /// Makes a policy change that was found in a file, which `who` names for the log. The error is one line.
+    pub(crate) fn change_policy(&self, text: &[u8], who: &str) -> Result<(), String> {
         let change: PolicyChange = policy::parse(text)?;
-        policy::apply(self, change).map_err(|failure| {
+        policy::apply(self, change, who).map_err(|failure| {
             let (_, _, detail) = failure.row();
             serde_json::to_string(&detail).unwrap_or_default()
         })

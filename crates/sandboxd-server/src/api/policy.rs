@@ -4,11 +4,13 @@ use super::App;
 use super::answer::{self, Answer};
 use super::decode::{Decode, Fields, rules};
 use super::error::Failure;
-use super::request::{Json, Service};
+use super::request::{Json, Peer, Service};
 use crate::config::{self, PolicyChange, RuntimeChange};
 use crate::runtimes::{Runtime, Source};
+use axum::Extension;
 use axum::extract::State;
 use sandboxd_api::policy as api;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// `GET /policy`
@@ -19,23 +21,70 @@ pub(super) async fn show(State(app): State<App>, _: Service) -> Answer {
 /// `PUT /policy`
 pub(super) async fn change(
     State(app): State<App>,
+    Extension(peer): Extension<Peer>,
     _: Service,
     Json(change): Json<PolicyChange>,
 ) -> Answer {
-    apply(&app, change)?;
+    let who = format!("the service token, from {}", peer.0);
+    apply(&app, change, &who)?;
     Ok(answer::json(&policy(&app.sessions.service())))
 }
 
-/// Makes a change, wholly or not at all. Two changes at once are made one after the other.
-pub(super) fn apply(app: &App, change: PolicyChange) -> Result<(), Failure> {
+/// Makes a change, wholly or not at all, and logs what and who. Two changes at once are made one after the other.
+pub(super) fn apply(app: &App, change: PolicyChange, who: &str) -> Result<(), Failure> {
     let _one_at_a_time = app
         .policy_changes
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let service = app.sessions.service().changed(change)?;
+    let before = app.sessions.service();
+    let service = before.changed(change)?;
+    let changes = differences(&policy(&before), &policy(&service));
     app.sessions
         .update_service(service)
-        .map_err(Failure::Settings)
+        .map_err(Failure::Settings)?;
+    if changes.is_empty() {
+        tracing::info!(who, "the policy was put again, and is the same");
+    } else {
+        tracing::info!(who, changes = changes.join(", "), "the policy has changed");
+    }
+    Ok(())
+}
+
+/// What differs between two policies, each as `setting: before -> after`.
+fn differences(before: &api::ServicePolicy, after: &api::ServicePolicy) -> Vec<String> {
+    let value = |policy: &api::ServicePolicy| serde_json::to_value(policy).unwrap_or_default();
+    let mut found = Vec::new();
+    differ("", &value(before), &value(after), &mut found);
+    found.sort();
+    found
+}
+
+fn differ(place: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
+    let below = |name: &str| match place {
+        "" => name.to_owned(),
+        place => format!("{place}.{name}"),
+    };
+    match (before, after) {
+        (Value::Object(old), Value::Object(new)) => {
+            for (name, old) in old {
+                differ(
+                    &below(name),
+                    old,
+                    new.get(name).unwrap_or(&Value::Null),
+                    found,
+                );
+            }
+        }
+        // The runtimes: a change adds none, removes none and moves none.
+        (Value::Array(old), Value::Array(new)) => {
+            for (old, new) in old.iter().zip(new) {
+                let alias = old["alias"].as_str().unwrap_or_default();
+                differ(&below(alias), old, new, found);
+            }
+        }
+        _ if before != after => found.push(format!("{place}: {before} -> {after}")),
+        _ => {}
+    }
 }
 
 /// Parses a file of policy changes: the body of `PUT /policy`, kept on disk. The error is one line.
@@ -178,5 +227,43 @@ fn runtime_policy(runtime: &Runtime, service: &config::Service) -> api::RuntimeP
         pids_limit: own.pids.or(values.pids),
         network_mode: either(&own.network_mode, &values.network_mode),
         oci_runtime: either(&own.oci_runtime, &values.oci_runtime),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Flags, Layers};
+
+    #[test]
+    fn a_change_is_told_by_what_was_and_what_is() {
+        let layers = Layers {
+            flags: Flags {
+                settings: vec![(
+                    "runtimes".to_owned(),
+                    "a=host,b=host;mem_limit=1g".to_owned(),
+                )],
+                ..Flags::default()
+            },
+            env: Vec::new(),
+            file: None,
+            root: true,
+        };
+        let before = layers.read().expect("settings").0.service;
+        let change = parse(
+            br#"{"max_sessions": null, "idle_timeout": 60, "runtimes": {"b": {"mem_limit": "2g"}}}"#,
+        )
+        .expect("a change");
+        let after = before.changed(change).expect("allowed");
+        let told = differences(&policy(&before), &policy(&after));
+        assert_eq!(
+            told,
+            [
+                "idle_timeout: 1800 -> 60",
+                "max_sessions: 20 -> null",
+                r#"runtimes.b.mem_limit: "1g" -> "2g""#,
+            ]
+        );
+        assert_eq!(differences(&policy(&after), &policy(&after)), [""; 0]);
     }
 }

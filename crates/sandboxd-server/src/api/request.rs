@@ -41,6 +41,10 @@ fn bearer_of(value: &[u8]) -> Option<&[u8]> {
         .then(|| token.trim_ascii())
 }
 
+/// Whom a request came from, as far as the socket tells: a proxy in front is one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) std::net::SocketAddr);
+
 /// A caller with the service token.
 #[derive(Debug)]
 pub(super) struct Service;

@@ -9,11 +9,13 @@
 //! - [`settings`]: every setting, its default, and what must hold between them.
 //! - [`allowlist`]: the two grammars of `SANDBOXD_RUNTIMES`, and the TOML form.
 //! - [`policy`]: changes while the service runs.
+//! - [`outlook`]: what the settings come to, in lines for an operator.
 //! - [`mod@print`]: the effective settings as TOML.
 
 mod allowlist;
 mod error;
 mod layers;
+mod outlook;
 mod parse;
 mod policy;
 mod print;
@@ -23,6 +25,7 @@ mod tests;
 
 pub use error::ConfigError;
 pub use layers::{Flags, Layers, Warning};
+pub use outlook::{Outlook, Survives};
 pub use policy::{PolicyChange, PolicyRefusal, RuntimeChange};
 pub use print::print_config;
 pub use settings::{SETTINGS, Setting};
@@ -43,6 +46,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Which backend.
     pub backend: BackendName,
+    /// Seconds that what runs may go on when the daemon is asked to end.
+    pub drain_timeout: u64,
     /// A JSON file with changes to the policy, read again when it changes.
     pub policy_overrides: Option<PathBuf>,
     /// Who may rent what.
@@ -91,6 +96,8 @@ pub struct Service {
     pub max_sessions_per_tenant: Option<u64>,
     /// Seconds of idleness after which a session may be hibernated to make room.
     pub evict_idle_after: Option<u64>,
+    /// Seconds of idleness after which a session is hibernated without need.
+    pub hibernate_after: Option<u64>,
     /// Ceilings for runtimes that set none. `explicit` says which were set by somebody.
     pub ceilings: ServiceCeilings,
     /// Bytes of `/tmp` in memory.

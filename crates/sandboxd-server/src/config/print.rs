@@ -31,6 +31,7 @@ pub fn print_config(config: &Config) -> String {
         number(service.max_sessions_per_tenant),
     );
     put("evict_idle_after", number(service.evict_idle_after));
+    put("hibernate_after", number(service.hibernate_after));
     let values = &service.ceilings.values;
     put("mem_limit", optional(service.texts.mem_limit.as_ref()));
     put(
@@ -55,6 +56,7 @@ pub fn print_config(config: &Config) -> String {
     put("prewarm", Value::Boolean(service.prewarm));
     put("idle_timeout", number(Some(service.idle_timeout)));
     put("cleanup_interval", number(Some(service.cleanup_interval)));
+    put("drain_timeout", number(Some(config.drain_timeout)));
     put("workspace_ttl", number(service.workspace_ttl));
     put("container_ttl", number(service.container_ttl));
     put("sandbox_uid", number(service.sandbox_uid.map(u64::from)));

@@ -5,7 +5,10 @@ use super::layers::{Found, Raw, Warning};
 use super::{BackendName, Config, Service, ServiceCeilings, SizeTexts, TokenSource};
 use super::{allowlist, parse};
 use crate::backends::Ceiling;
-use crate::limits::{JSON_BODY_BYTES_DEFAULT, JSON_BODY_BYTES_MAX, JSON_BODY_BYTES_MIN};
+use crate::limits::{
+    DRAIN_TIMEOUT_SECONDS_DEFAULT, DRAIN_TIMEOUT_SECONDS_MAX, JSON_BODY_BYTES_DEFAULT,
+    JSON_BODY_BYTES_MAX, JSON_BODY_BYTES_MIN,
+};
 use crate::runtimes::{Ceilings, Runtime, catalogue};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -63,6 +66,10 @@ pub const SETTINGS: &[Setting] = &[
         "evict_idle_after",
         "seconds of idleness after which a session makes room; optional",
     ),
+    setting(
+        "hibernate_after",
+        "seconds of idleness after which a session goes to sleep, room or no room; optional",
+    ),
     setting("mem_limit", "memory of a sandbox (1g); optional"),
     setting(
         "memswap_limit",
@@ -92,12 +99,17 @@ pub const SETTINGS: &[Setting] = &[
         "persist_containers",
         "whether a sandbox's own files outlive hibernation (false)",
     ),
+    setting("keep_layer", "the same, by our name for it"),
     setting("prewarm", "whether images are made ready at start (true)"),
     setting(
         "idle_timeout",
         "seconds of idleness after which a session is closed (1800)",
     ),
     setting("cleanup_interval", "seconds between two sweeps (300)"),
+    setting(
+        "drain_timeout",
+        "seconds that runs may go on when the service is asked to end (3)",
+    ),
     setting(
         "workspace_ttl",
         "seconds after which a closed session's workspace is deleted; optional",
@@ -222,6 +234,11 @@ pub(super) fn build(found: &Found, warnings: &mut Vec<Warning>) -> Result<Config
         token: token(found, listen)?,
         state_dir: state_dir(found)?,
         backend: found.value("backend", BackendName::Namespaces, backend)?,
+        drain_timeout: found.value(
+            "drain_timeout",
+            DRAIN_TIMEOUT_SECONDS_DEFAULT,
+            drain_seconds,
+        )?,
         policy_overrides: found.optional("policy_overrides", None, absolute_path)?,
         service: service(found)?,
     })
@@ -241,11 +258,12 @@ fn service(found: &Found) -> Result<Service, ConfigError> {
         max_open_sessions: found.optional("max_open_sessions", None, parse::whole)?,
         max_sessions_per_tenant: found.optional("max_sessions_per_tenant", None, parse::whole)?,
         evict_idle_after: found.optional("evict_idle_after", None, parse::whole)?,
+        hibernate_after: found.optional("hibernate_after", None, parse::whole)?,
         ceilings,
         tmpfs_bytes,
         work_dir: found.value("work_dir", "/workspace".to_owned(), work_dir)?,
         workspace_root: found.optional("workspace_root", None, absolute_path)?,
-        persist_containers: found.value("persist_containers", false, parse::flag)?,
+        persist_containers: keep_layer(found)?,
         idle_timeout: found.value("idle_timeout", 1800, parse::whole)?,
         cleanup_interval: found.value("cleanup_interval", 300, parse::positive)?,
         workspace_ttl: found.optional("workspace_ttl", None, parse::whole)?,
@@ -287,6 +305,12 @@ pub(super) fn cross_check(service: &Service) -> Result<(), Contradiction> {
         return wrong(
             "evict_idle_after",
             "needs workspace_root: without one a session that makes room would lose its files",
+        );
+    }
+    if service.hibernate_after.is_some() && service.workspace_root.is_none() {
+        return wrong(
+            "hibernate_after",
+            "needs workspace_root: without one a session that goes to sleep would lose its files",
         );
     }
     if let (Some(open), Some(resident)) = (service.max_open_sessions, service.max_sessions)
@@ -511,6 +535,21 @@ fn body_bytes(text: &str) -> Result<u64, &'static str> {
     match parse::positive(text)? {
         bytes if (JSON_BODY_BYTES_MIN..=JSON_BODY_BYTES_MAX).contains(&bytes) => Ok(bytes),
         _ => Err("expected a number of bytes from 65536 (64 KiB) to 1073741824 (1 GiB)"),
+    }
+}
+
+fn drain_seconds(text: &str) -> Result<u64, &'static str> {
+    match parse::whole(text)? {
+        seconds if seconds <= DRAIN_TIMEOUT_SECONDS_MAX => Ok(seconds),
+        _ => Err("expected a number of seconds, at most 3600"),
+    }
+}
+
+/// One setting with two names.
+fn keep_layer(found: &Found) -> Result<bool, ConfigError> {
+    match found.either(&["persist_containers", "keep_layer"])? {
+        Some((_, raw)) => parsed(raw, parse::flag),
+        None => Ok(false),
     }
 }
 

@@ -38,6 +38,43 @@ fn one_line(error: ConfigError) -> String {
 }
 
 #[test]
+fn sleep_without_need_wants_a_place_for_files_and_a_layer_is_kept_by_either_name() {
+    let alone = read(&[("SANDBOXD_HIBERNATE_AFTER", "60")]).unwrap_err();
+    assert!(
+        alone.to_string().contains("SANDBOXD_HIBERNATE_AFTER"),
+        "{alone}"
+    );
+    assert!(alone.to_string().contains("workspace_root"), "{alone}");
+    let root = ("SANDBOXD_WORKSPACE_ROOT", "/srv/w");
+    let both = read(&[("SANDBOXD_HIBERNATE_AFTER", "60"), root]).unwrap();
+    assert_eq!(both.service.hibernate_after, Some(60));
+    assert_eq!(read(&[]).unwrap().service.hibernate_after, None);
+
+    for name in ["SANDBOXD_KEEP_LAYER", "SANDBOXD_PERSIST_CONTAINERS"] {
+        assert!(read(&[(name, "1")]).unwrap().service.persist_containers);
+    }
+    let twice = [
+        ("SANDBOXD_KEEP_LAYER", "1"),
+        ("SANDBOXD_PERSIST_CONTAINERS", "0"),
+    ];
+    let twice = read(&twice).unwrap_err().to_string();
+    assert!(twice.contains("says the same as"), "{twice}");
+
+    assert_eq!(read(&[]).unwrap().drain_timeout, 3);
+    assert_eq!(
+        read(&[("SANDBOXD_DRAIN_TIMEOUT", "3600")])
+            .unwrap()
+            .drain_timeout,
+        3_600
+    );
+    let long = read(&[("SANDBOXD_DRAIN_TIMEOUT", "3601")]).unwrap_err();
+    assert!(
+        long.to_string().contains("SANDBOXD_DRAIN_TIMEOUT"),
+        "{long}"
+    );
+}
+
+#[test]
 fn nothing_configured_is_a_loopback_service_with_a_made_token() {
     let config = read(&[]).expect("defaults");
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");

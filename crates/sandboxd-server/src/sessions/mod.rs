@@ -378,6 +378,27 @@ impl Sessions {
             .await
     }
 
+    /// Refuses new sessions from now on, and waits until no operation is under way.
+    pub async fn finish(&self) {
+        self.shared.table().stopping = true;
+        loop {
+            // Enabled before the look, so that an end between the two is heard.
+            let mut left = std::pin::pin!(self.shared.left.notified());
+            left.as_mut().enable();
+            if self.operations() == 0 {
+                return;
+            }
+            left.await;
+        }
+    }
+
+    /// How many operations are under way.
+    pub fn operations(&self) -> u64 {
+        let table = self.shared.table();
+        let uses = table.house.iter().map(|(_, rental)| u64::from(rental.uses));
+        uses.sum()
+    }
+
     /// Refuses what is new, ends every sandbox (all at once), and waits for it, within a bound. The sessions stay on record:
     /// the next daemon takes them up.
     pub async fn shutdown(&self) {

@@ -3,6 +3,7 @@
 use super::state::{Event, Why};
 use super::table::Shared;
 use super::words::UseError;
+use crate::config::Service;
 use crate::id::SessionId;
 use crate::limits::WORKSPACE_SECONDS_MAX;
 use crate::telemetry::metrics::Eviction;
@@ -51,6 +52,29 @@ fn reap(shared: &Arc<Shared>) {
             && shared.report(&id, serial, Event::Expire { than }).is_ok()
         {
             tracing::info!(session = %id, "its kept layer is past its time");
+        }
+    }
+    put_to_sleep(shared, &service);
+}
+
+/// Puts to sleep what has been idle for `hibernate_after`.
+fn put_to_sleep(shared: &Arc<Shared>, service: &Service) {
+    let Some(idle) = service.hibernate_after.map(Duration::from_secs) else {
+        return;
+    };
+    let now = shared.clock.now();
+    let idle: Vec<(SessionId, u64)> = {
+        let table = shared.table();
+        let each = table.house.iter();
+        each.filter(|(_, rental)| rental.may_hibernate(idle, now).is_ok())
+            .map(|(id, rental)| (id.clone(), rental.serial))
+            .collect()
+    };
+    for (id, serial) in idle {
+        let event = Event::Hibernate { heir: None };
+        if shared.report(&id, serial, event).is_ok() {
+            shared.metrics.evicted(Eviction::HibernateAfter);
+            tracing::info!(session = %id, "asleep: idle");
         }
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Shared {
     pub(super) queue: Semaphore,
     /// Every task of this room; a shutdown waits for them.
     pub(super) tasks: TaskTracker,
+    /// Rings when an operation ends.
+    pub(super) left: Notify,
     /// Ends the reaper and the journal.
     pub(super) stopping: CancellationToken,
     /// Rings when something is to be written down.
@@ -148,6 +150,7 @@ impl Shared {
             permits: Semaphore::new(commands),
             queue: Semaphore::new(commands * 2),
             tasks: TaskTracker::new(),
+            left: Notify::new(),
             stopping: CancellationToken::new(),
             unwritten: Notify::new(),
             table: Mutex::new(Table {
@@ -190,11 +193,15 @@ impl Shared {
         note: impl FnOnce(&mut Detail),
     ) -> Result<(), NoStep> {
         let now = self.clock.now();
+        let leaves = event == Event::Leave;
         let is_use = matches!(event, Event::Enter | Event::Leave);
         let mut table = self.table();
         let orders = table.house.apply(id, serial, event, now)?;
         if is_use {
             self.is_unwritten(&mut table, id);
+        }
+        if leaves {
+            self.left.notify_waiters();
         }
         if let Some(detail) = table.details.get_mut(id) {
             note(detail);

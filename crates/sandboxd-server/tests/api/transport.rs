@@ -198,3 +198,38 @@ async fn a_shutdown_ends_also_with_a_busy_run_and_an_idle_connection() {
     let reply = busy.await.expect("no panic");
     assert!([0, 410].contains(&reply.status), "{}", reply.status);
 }
+
+/// A run that takes `seconds`, asked for and under way.
+async fn begun(service: &Service, seconds: &str) -> tokio::task::JoinHandle<Reply> {
+    service.open("a").await;
+    let body = json!({ "argv": ["sleep", seconds], "run_id": run_id(1) });
+    let asked = service
+        .request("POST", "/sessions/a/run")
+        .json(&body)
+        .send();
+    let asked = tokio::spawn(asked);
+    loop {
+        let figures = service.get("/metrics").await.text();
+        if figures.contains("\nsandboxd_runs_in_flight 1\n") {
+            return asked;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_may_finish_before_the_service_ends() {
+    let service = Service::start(&[("SANDBOXD_DRAIN_TIMEOUT", "60")]).await;
+    let asked = begun(&service, "1").await;
+    service.shut_down().await;
+    let done = asked.await.expect("no panic").ok();
+    assert_eq!(done["exit_code"], 0, "{done}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_takes_longer_than_the_service_waits_is_ended_and_answered() {
+    let service = Service::start(&[("SANDBOXD_DRAIN_TIMEOUT", "0")]).await;
+    let asked = begun(&service, "1000").await;
+    service.shut_down().await;
+    asked.await.expect("no panic").refused(410);
+}

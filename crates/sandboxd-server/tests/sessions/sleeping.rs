@@ -80,6 +80,32 @@ async fn a_busy_session_is_nobodys_victim() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_idle_goes_to_sleep_by_itself_where_that_is_wanted() {
+    let world = World::with_workspaces(|s| s.hibernate_after = Some(60)).await;
+    world.open("a").await;
+    world.out("a", "echo kept > f").await;
+    world.pass(59);
+    world.sessions.sweep().await;
+    assert!(!world.view("a").hibernated);
+    world.pass(1);
+    world.sessions.sweep().await;
+    world
+        .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
+        .await;
+    assert_eq!(world.backend.sandbox_count(), 0);
+    assert_eq!(world.out("a", "cat f").await, "kept\n");
+
+    // A busy one is not idle, however long ago its run began.
+    let sessions = world.sessions.clone();
+    let run = tokio::spawn(async move { sessions.run(&sid("a"), argv(&["sleep", "30"])).await });
+    assert!(still_waits(&run).await);
+    world.pass(1_000);
+    world.sessions.sweep().await;
+    run.await.unwrap().unwrap();
+    assert_eq!(world.backend.sandbox_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn many_at_once_wake_a_session_once() {
     let world = World::with_workspaces(|_| {}).await;
     world.open("a").await;

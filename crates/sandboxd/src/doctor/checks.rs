@@ -8,6 +8,7 @@ use super::trial::Trial;
 use crate::sys;
 use crate::values::system_words;
 use sandboxd_server::backends::{Ceiling, Enforcement};
+use sandboxd_server::config::{Outlook, Survives};
 use std::path::{Path, PathBuf};
 
 /// Whether this host has something.
@@ -95,6 +96,7 @@ pub(super) fn all(state_dir: Option<&Path>, trial: &Trial) -> Vec<Check> {
     checks.push(landlock());
     checks.push(kvm());
     checks.push(docker());
+    checks.extend(outlook(trial));
     checks.push(a_sandbox(trial));
     checks
 }
@@ -355,6 +357,38 @@ fn docker() -> Check {
             "install Docker or Podman",
         ),
     }
+}
+
+/// What the configuration comes to, where it could be read.
+fn outlook(trial: &Trial) -> Vec<Check> {
+    let Some(service) = trial.service() else {
+        return Vec::new();
+    };
+    let outlook = Outlook::of(service);
+    let line = outlook.survives.line(service);
+    let sleep = match outlook.survives {
+        Survives::Nothing => Check::missing(
+            "what survives",
+            State::No,
+            line,
+            "what a session made goes with its sandbox, and no session can make room for another one",
+            "set workspace_root, for installed packages keep_layer too",
+        ),
+        Survives::Files | Survives::Layer | Survives::FilesAndLayer => {
+            Check::yes("what survives", line)
+        }
+    };
+    let memory = match outlook.memory_line(host::host_memory()) {
+        (line, true) => Check::yes("worst case", line),
+        (line, false) => Check::missing(
+            "worst case",
+            State::Partly,
+            line,
+            "this host runs out of memory, and its kernel chooses what ends, when all sandboxes take what they may",
+            "a lower max_sessions or mem_limit, or more memory",
+        ),
+    };
+    vec![sleep, memory]
 }
 
 fn a_sandbox(trial: &Trial) -> Check {

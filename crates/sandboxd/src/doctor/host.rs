@@ -40,6 +40,35 @@ pub(super) fn userns_refusal(
     None
 }
 
+/// How much memory sandboxes of this process can have, in bytes: what the machine has, or what a cgroup above this process
+/// leaves of it.
+pub(crate) fn host_memory() -> Option<u64> {
+    let machine = mem_total(&read("/proc/meminfo"));
+    let all = hierarchies(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
+    let above = all.iter().filter_map(|hierarchy| {
+        let file = match hierarchy.version {
+            2 => "memory.max",
+            _ if hierarchy.controllers.iter().any(|c| c == "memory") => "memory.limit_in_bytes",
+            _ => return None,
+        };
+        // The tightest of all above counts. A group that is no group any more has no such file.
+        let groups = hierarchy.own.ancestors();
+        groups
+            .filter_map(|group| read(group.join(file)).parse().ok())
+            .min()
+    });
+    machine.into_iter().chain(above).min()
+}
+
+/// Of `/proc/meminfo`.
+fn mem_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// One mounted cgroup hierarchy, and where this process is in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hierarchy {
@@ -151,6 +180,15 @@ mod tests {
             ]
         );
         assert_eq!(found[2].controllers, ["cpu", "cpuacct"]);
+    }
+
+    #[test]
+    fn the_machines_memory_is_in_kibibytes() {
+        let meminfo = "MemTotal:       16318480 kB\nMemFree:  1 kB";
+        assert_eq!(mem_total(meminfo), Some(16_318_480 * 1024));
+        assert_eq!(mem_total("MemFree: 1 kB"), None);
+        let found = host_memory().expect("this machine has memory");
+        assert!(found > 64 << 20, "{found}");
     }
 
     #[test]

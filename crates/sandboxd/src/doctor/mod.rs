@@ -14,6 +14,8 @@ mod probe;
 mod sockets;
 mod trial;
 
+pub(crate) use host::host_memory;
+
 use crate::arguments::DoctorArguments;
 use crate::failure::FAILED;
 use crate::output;

@@ -5,7 +5,7 @@ use crate::sandbox::{Sandbox, Workshop, configuration};
 use sandboxd_protocol::client::{Client, Output};
 use sandboxd_protocol::message::{OutputLimit, Run};
 use sandboxd_server::backends::{Capabilities, Ceiling, PreparedImage};
-use sandboxd_server::config::{Config, Flags};
+use sandboxd_server::config::{Config, Flags, Service};
 use sandboxd_server::runtimes::{Runtime, Source};
 use sandboxd_server::sessions::sandbox_spec;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Trial {
     state_dir: Option<PathBuf>,
+    service: Option<Service>,
     capabilities: Option<Capabilities>,
     result: Result<Duration, Failure>,
 }
@@ -35,6 +36,11 @@ impl Trial {
         self.capabilities.as_ref()
     }
 
+    /// The configured service, where the configuration could be read.
+    pub(super) const fn service(&self) -> Option<&Service> {
+        self.service.as_ref()
+    }
+
     /// The configured state directory, where the configuration could be read.
     pub(super) fn state_dir(&self) -> Option<&Path> {
         self.state_dir.as_deref()
@@ -45,6 +51,7 @@ impl Trial {
 pub(super) fn trial(state_dir: Option<&Path>) -> Trial {
     let mut trial = Trial {
         state_dir: None,
+        service: None,
         capabilities: None,
         result: Err(Failure::ours("not tried")),
     };
@@ -63,6 +70,7 @@ async fn attempt(trial: &mut Trial, state_dir: Option<&Path>) -> Result<Duration
     };
     let config = configuration(flags, None)?;
     trial.state_dir = Some(config.state_dir.clone());
+    trial.service = Some(config.service.clone());
     let workshop = Workshop::start(&config).await?;
     trial.capabilities = Some(workshop.capabilities().await);
     let started = Instant::now();

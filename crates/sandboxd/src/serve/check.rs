@@ -1,11 +1,12 @@
 //! `sandboxd serve --check`: the configuration is read already; here the host is asked whether it can honour it. Plain
 //! lines, and an exit code.
 
+use crate::doctor::host_memory;
 use crate::failure::FAILED;
 use crate::output;
 use crate::sandbox::Workshop;
 use sandboxd_server::backends::{Ceiling, Enforcement, PreparedImage, SandboxSpec};
-use sandboxd_server::config::{Config, Warning};
+use sandboxd_server::config::{Config, Outlook, Survives, Warning};
 use sandboxd_server::runtimes::Runtime;
 use sandboxd_server::sessions::sandbox_spec;
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ pub(super) async fn check(config: &Config, warnings: &[Warning]) -> ExitCode {
         Findings::warn(&warning.to_string());
     }
     Findings::note("configuration");
+    outlook(config);
     match Workshop::start(config).await {
         Ok(workshop) => {
             Findings::note(&format!(
@@ -54,6 +56,21 @@ pub(super) async fn check(config: &Config, warnings: &[Warning]) -> ExitCode {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(FAILED)
+    }
+}
+
+/// What the configuration comes to.
+fn outlook(config: &Config) {
+    let outlook = Outlook::of(&config.service);
+    let line = outlook.survives.line(&config.service);
+    if outlook.survives == Survives::Nothing {
+        Findings::warn(&line);
+    } else {
+        Findings::note(&line);
+    }
+    match outlook.memory_line(host_memory()) {
+        (line, true) => Findings::note(&line),
+        (line, false) => Findings::warn(&line),
     }
 }
 

@@ -2,18 +2,21 @@
 //!
 //! - [`check`]: `--check`, which looks and does not serve.
 //! - [`logs`]: where the service's log lines go.
+//! - [`supervisor`]: what systemd is told.
 
 mod check;
 mod logs;
+mod supervisor;
 
 use crate::arguments::ServeArguments;
+use crate::doctor::host_memory;
 use crate::failure::{FAILED, Failure};
 use crate::limits::CLOSE_SECONDS_MAX;
 use crate::output;
 use crate::run::Signals;
 use crate::sandbox::{backend, not_enforced_line};
 use sandboxd_server::backends::{Backend, Ceiling};
-use sandboxd_server::config::{Config, Flags, Layers, print_config};
+use sandboxd_server::config::{Config, Flags, Layers, Outlook, print_config};
 use sandboxd_server::server::Server;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -87,6 +90,8 @@ async fn until_asked(config: Config) -> Result<ExitCode, Failure> {
         &backend.capabilities().await.ceilings,
         &not_to_mention(&config),
     );
+    let drain = Duration::from_secs(config.drain_timeout);
+    let outlook = outlook(&config);
     let server = match Server::start(config, Arc::clone(&backend)).await {
         Ok(server) => server,
         Err(error) => {
@@ -94,6 +99,7 @@ async fn until_asked(config: Config) -> Result<ExitCode, Failure> {
             return Err(failed(error));
         }
     };
+    say(&outlook);
     if let Some(line) = unenforced {
         tracing::warn!("{line}");
     }
@@ -102,19 +108,46 @@ async fn until_asked(config: Config) -> Result<ExitCode, Failure> {
     }
     // The last of the lines: whoever waits for it finds a service that answers.
     output::say(&format!("listening on http://{}", server.local_addr()));
+    supervisor::ready(server.local_addr());
+    let beat = supervisor::beat(server.sessions());
     let (asked, told) = oneshot::channel::<()>();
     let running = server.run(async {
         let _ = told.await;
     });
+    // It beats until the end, also while the service ends.
+    let running = async {
+        tokio::select! {
+            () = running => {}
+            () = beat => {}
+        }
+    };
     tokio::pin!(running);
     tokio::select! {
         () = &mut running => return Ok(ExitCode::SUCCESS),
         _ = signals.next() => drop(asked),
     }
+    supervisor::ending(drain);
     tokio::select! {
         () = &mut running => Ok(ExitCode::SUCCESS),
         // Everything in the sandboxes goes with us; the launcher removes what is left of them.
         second = signals.next() => Ok(ExitCode::from(second.code())),
+    }
+}
+
+/// What the configuration comes to, before somebody finds out.
+fn outlook(config: &Config) -> [(String, bool); 2] {
+    let outlook = Outlook::of(&config.service);
+    let survives = outlook.survives.line(&config.service);
+    [(survives, true), outlook.memory_line(host_memory())]
+}
+
+fn say(lines: &[(String, bool)]) {
+    for (line, good) in lines {
+        if *good {
+            tracing::info!("{line}");
+        } else {
+            tracing::warn!("{line}");
+        }
     }
 }
 

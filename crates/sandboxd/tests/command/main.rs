@@ -10,6 +10,7 @@ mod json;
 mod remains;
 mod serve;
 mod streams;
+mod supervised;
 mod support;
 mod usage;
 mod workspaces;

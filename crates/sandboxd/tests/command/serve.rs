@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
-fn serve(place: &Place, words: &[&str]) -> Command {
+pub(crate) fn serve(place: &Place, words: &[&str]) -> Command {
     let mut command = place.command();
     command
         .args(["serve", "--state-dir"])
@@ -22,9 +22,9 @@ fn serve(place: &Place, words: &[&str]) -> Command {
 }
 
 /// A service that says where it listens.
-struct Service {
+pub(crate) struct Service {
     child: Child,
-    address: String,
+    pub(crate) address: String,
     lines: Vec<String>,
 }
 
@@ -37,8 +37,12 @@ impl Drop for Service {
 }
 
 fn started(place: &Place, words: &[&str]) -> Service {
+    started_from(&mut serve(place, words))
+}
+
+pub(crate) fn started_from(command: &mut Command) -> Service {
     let mut service = Service {
-        child: start(&mut serve(place, words)),
+        child: start(command),
         address: String::new(),
         lines: Vec::new(),
     };
@@ -174,7 +178,7 @@ fn what_stops_the_start_is_one_line_and_1() {
     one_line(&unknown, 1, "there is no such setting");
 }
 
-fn end(mut service: Service) {
+pub(crate) fn end(mut service: Service) {
     signal(service.child.id(), Signal::TERM);
     assert_eq!(wait(&mut service.child).code(), Some(0));
 }
@@ -206,7 +210,22 @@ fn the_configuration_can_be_printed_and_checked() {
 
     let output = finish(start(&mut serve(&place, &["--check"])), Vec::new());
     assert_eq!(code(&output), 0, "{output:?}");
-    assert!(text(&output.stdout).contains("runtime host"), "{output:?}");
+    let said = text(&output.stdout);
+    assert!(said.contains("runtime host"), "{output:?}");
+    assert!(
+        said.contains("neither files nor installed packages survive sleep"),
+        "{said}"
+    );
+    assert!(said.contains("at worst (20 of at most"), "{said}");
+    let root = place.path().join("home/workspaces");
+    let with_root = ["--check", "--workspace-root", root.to_str().expect("text")];
+    let kept = [&with_root[..], &["--set", "keep_layer=1"]].concat();
+    let output = finish(start(&mut serve(&place, &kept)), Vec::new());
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("files in /workspace and installed packages survive sleep"),
+        "{said}"
+    );
     let mut bad = serve(&place, &["--check"]);
     bad.env("SANDBOXD_CPUS", "none at all");
     one_line(&finish(start(&mut bad), Vec::new()), 1, "SANDBOXD_CPUS");

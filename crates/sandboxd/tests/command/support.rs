@@ -56,8 +56,13 @@ impl Place {
             binary: dir.path().join("sandboxd"),
             dir,
         };
-        // The build's own directory may be closed to others.
-        fs::copy(env!("CARGO_BIN_EXE_sandboxd"), &place.binary).expect("a copy of the command");
+        // The build's own directory may be closed to others. Another process makes the copy: a descriptor that writes it
+        // would be inherited by what other tests start at that moment, and the copy could not be executed then.
+        let copied = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_sandboxd"))
+            .arg(&place.binary)
+            .status();
+        assert!(copied.expect("cp").success(), "a copy of the command");
         for name in ["home", "tmp"] {
             place.make_dir(name);
         }
