@@ -51,4 +51,51 @@ pub struct RunResponse {
     /// The limit that it went over, in bytes of both streams.
     #[cfg_attr(feature = "openapi", schema(example = json!(null)))]
     pub output_limit: Option<u64>,
+    /// The limit that ended the run, or by which it failed; left out where there was none. For `pids` and `disk`, which
+    /// refuse and do not kill: the run failed, and the limit refused something meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(example = "memory"))]
+    pub killed_for: Option<Limit>,
+    /// Every limit that the session's sandbox ran into while the run went on, the one above among them; left out where
+    /// there was none. Another run of the session may have been the one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(example = json!(["memory"])))]
+    pub limits_reached: Vec<Limit>,
+}
+
+/// A limit that a run can run into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Limit {
+    /// Memory: the kernel killed for it.
+    Memory,
+    /// Processes and threads.
+    Pids,
+    /// Bytes or files that are stored.
+    Disk,
+    /// The run's time.
+    Time,
+    /// The run's output.
+    Output,
+}
+
+impl Limit {
+    /// Its name, as it is sent.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Pids => "pids",
+            Self::Disk => "disk",
+            Self::Time => "time",
+            Self::Output => "output",
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
 }

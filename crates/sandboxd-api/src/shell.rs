@@ -1,5 +1,6 @@
 //! The older routes: a shell's view of a sandbox. What fails answers 200 with a value that says so.
 
+use crate::run::Limit;
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /sessions/{session_id}/exec`.
@@ -27,6 +28,14 @@ pub struct ExecResponse {
     pub exit_code: Option<u8>,
     /// Whether output was thrown away.
     pub truncated: bool,
+    /// The limit that ended the command, or by which it failed; left out where there was none (see the answer of `/run`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(example = "memory"))]
+    pub killed_for: Option<Limit>,
+    /// Every limit that the session's sandbox ran into meanwhile; left out where there was none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(example = json!(["memory"])))]
+    pub limits_reached: Vec<Limit>,
 }
 
 /// Body of `POST /sessions/{session_id}/read` and `POST /workspaces/{session_id}/read`.

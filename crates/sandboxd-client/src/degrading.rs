@@ -82,6 +82,8 @@ impl DegradingSandbox {
             output: "Error: sandbox service unavailable".to_owned(),
             exit_code: Some(1),
             truncated: false,
+            killed_for: None,
+            limits_reached: Vec::new(),
         })
     }
 

@@ -60,5 +60,6 @@ pub use run::{Command, Output, RunError, RunId};
 pub use sandbox::Sandbox;
 /// The types of the HTTP API.
 pub use sandboxd_api as api;
+pub use sandboxd_api::run::Limit;
 pub use service::{Service, ServiceBuilder};
 pub use shell::{Shell, ShellError};

@@ -2,7 +2,7 @@
 
 use crate::error::RequestError;
 use crate::opening::OpenError;
-use sandboxd_api::run::RunResponse;
+use sandboxd_api::run::{Limit, RunResponse};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -106,6 +106,10 @@ pub struct Output {
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
+    /// The limit that killed it, or by which it failed.
+    pub killed_for: Option<Limit>,
+    /// Every limit that the session's sandbox ran into meanwhile.
+    pub limits_reached: Vec<Limit>,
 }
 
 /// Why a program has no exit code.
@@ -188,6 +192,8 @@ impl Ending {
             timed_out,
             output_limited,
             output_limit,
+            killed_for,
+            limits_reached,
         } = answer?;
         if timed_out {
             let asked = self.asked.filter(|asked| *asked <= self.ceiling);
@@ -210,6 +216,8 @@ impl Ending {
             exit_code,
             stdout,
             stderr,
+            killed_for,
+            limits_reached,
         })
     }
 }
@@ -226,6 +234,8 @@ mod tests {
             timed_out: false,
             output_limited: false,
             output_limit: None,
+            killed_for: None,
+            limits_reached: Vec::new(),
         }
     }
 

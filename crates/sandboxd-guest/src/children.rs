@@ -2,7 +2,7 @@
 
 use crate::sys::Born;
 use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -50,6 +50,11 @@ impl Children {
         };
         self.table().insert(born.child, waiting);
         follow
+    }
+
+    /// What the guest waits for: what stands between it and the programs of runs that go on.
+    pub(crate) fn waited_for(&self) -> HashSet<i32> {
+        self.table().keys().copied().collect()
     }
 
     /// Reaps everything that has ended and tells whom it concerns. Called for every SIGCHLD.

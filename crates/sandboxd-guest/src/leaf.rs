@@ -78,6 +78,19 @@ impl Leaves {
         }
     }
 
+    /// Kills everything that ended runs left behind.
+    pub(crate) fn kill_left(&self) {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in &*left {
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            let path = format!("{name}/cgroup.kill");
+            // One that is empty by now may be gone.
+            if let Ok(file) = openat(&self.directory, path, flags, Mode::empty()) {
+                let _ = write(&file, b"1");
+            }
+        }
+    }
+
     /// Kills for memory that the kernel counted in the whole sandbox, where it counts them here.
     pub(crate) fn memory_kills(&self) -> Option<u64> {
         counter(&read(&self.directory, "memory.events").ok()?, "oom_kill")

@@ -12,6 +12,12 @@ pub(crate) const DRAIN_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) const TREE_END_MAX: Duration = Duration::from_secs(10);
 /// Pause between two looks at a tree that is being ended.
 pub(crate) const TREE_PAUSE: Duration = Duration::from_millis(1);
+/// How long the guest waits, when a program has failed, for the daemon's word on what it left behind.
+pub(crate) const LAST_WORD_MAX: Duration = Duration::from_secs(1);
+/// How long the end of what earlier runs left behind may take, when a run finds no place under the process ceiling.
+pub(crate) const LEFTOVERS_END_MAX: Duration = Duration::from_secs(5);
+/// How long the places of ended processes may take to become free again.
+pub(crate) const PLACES_FREE_MAX: Duration = Duration::from_secs(2);
 /// Looks at a tree that stopped growing, before processes in an uninterruptible wait count as stopped.
 pub(crate) const QUIET_LOOKS: u32 = 3;
 /// Looks at a tree that is dead, before a keeper that does not go is killed too.

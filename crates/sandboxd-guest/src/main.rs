@@ -18,6 +18,7 @@ mod guest;
 mod leaf;
 mod limits;
 mod process;
+mod room;
 mod run;
 mod sinks;
 mod spawn;

@@ -2,7 +2,7 @@
 
 use crate::children::{Children, Progress};
 use crate::leaf::{Leaf, Leaves};
-use crate::limits::{DEAD_LOOKS, QUIET_LOOKS, TREE_END_MAX, TREE_PAUSE};
+use crate::limits::{DEAD_LOOKS, LEFTOVERS_END_MAX, QUIET_LOOKS, TREE_END_MAX, TREE_PAUSE};
 use crate::sys::{Birth, Born, NotBorn, Plan, give_birth};
 use crate::tree::{Look, Proc};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -27,6 +27,35 @@ impl Ender {
             Self::Cgroup(_) => TreeEnd::Cgroup,
             Self::Keeper(_) => TreeEnd::Keeper,
         }
+    }
+
+    /// Ends everything that ended runs left behind; whether nothing of it moves any more. What it took (places under the
+    /// process ceiling, memory) is free a moment later.
+    pub(crate) async fn end_leftovers(&self, children: &Children) -> bool {
+        let proc = match self {
+            Self::Cgroup(leaves) => {
+                leaves.kill_left();
+                return true;
+            }
+            Self::Keeper(proc) => proc,
+        };
+        let me = i32::try_from(std::process::id()).unwrap_or(1);
+        let end = Instant::now() + LEFTOVERS_END_MAX;
+        let mut seen = HashSet::new();
+        let mut quiet = 0;
+        while Instant::now() < end {
+            let runs = children.waited_for();
+            let look = proc.signal_others_below(me, Signal::STOP, &mut seen, runs);
+            if look.alive == 0 {
+                return true;
+            }
+            if stopped(look, &mut quiet) {
+                let runs = children.waited_for();
+                proc.signal_others_below(me, Signal::KILL, &mut seen, runs);
+            }
+            tokio::time::sleep(TREE_PAUSE).await;
+        }
+        false
     }
 
     /// Kills for memory so far, where they are counted.

@@ -6,8 +6,12 @@
 //! still delivered, and programs in the background that hold them open do not hold the answer back.
 
 use crate::guest::House;
-use crate::limits::{DRAIN_BYTES_MAX, DRAIN_GRACE, STOP_GRACE, STREAM_READ_BYTES};
+use crate::limits::{
+    DRAIN_BYTES_MAX, DRAIN_GRACE, LAST_WORD_MAX, PLACES_FREE_MAX, STOP_GRACE, STREAM_READ_BYTES,
+    TREE_PAUSE,
+};
 use crate::process::{Lost, Process, StartError};
+use crate::room;
 use crate::spawn;
 use crate::sys::Plan;
 use bytes::Bytes;
@@ -37,7 +41,7 @@ pub(crate) async fn carry_out(
         .timeout_millis
         .and_then(|millis| Instant::now().checked_add(Duration::from_millis(millis)));
     let kills_before = house.ender.memory_kills();
-    let (mut process, streams) = match start(house, &run) {
+    let (mut process, streams) = match start_with_room(house, &run).await {
         Ok(started) => started,
         Err(Refusal::NotStarted(why)) => {
             let _ = reports.not_started(why).await;
@@ -76,19 +80,51 @@ pub(crate) async fn carry_out(
         both = both => both,
         () = feed => unreachable!("a feed goes on until its run is over"),
     };
-    process.release(&house.ender);
     match watched {
         Err(Lost) => house.give_up(),
-        Ok(None) => {}
+        Ok(None) => process.release(&house.ender),
         Ok(Some((status, ended))) => {
             let killed_for_memory = house.ender.memory_kills() > kills_before;
-            let exit = exit(status, ended, pumped.discarded, killed_for_memory);
-            let _ = reports.exited(exit).await;
+            let mut exit = exit(status, ended, pumped.discarded, killed_for_memory);
+            if exit.ended == Ended::Itself && exit.code != 0 && room::is_used_up(&house.work_dir) {
+                exit.ended = Ended::Disk;
+            }
+            let failed_by_itself = ended == Ended::Itself && exit.code != 0;
+            if !failed_by_itself {
+                process.release(&house.ender);
+            }
+            let told = reports.exited(exit).await;
+            if failed_by_itself {
+                if told.is_ok()
+                    && is_to_be_ended(&mut commands).await
+                    && process.end_tree(&house.ender).await.is_err()
+                {
+                    return house.give_up();
+                }
+                process.release(&house.ender);
+            }
         }
     }
     for stream in pumped.left {
         house.sinks.take(stream);
     }
+}
+
+/// Whether the daemon has the rest of a run ended whose program has failed: it knows of limits that only the host counts,
+/// and what a program leaves behind that failed for one of them was not left on purpose. Letting the run go says no.
+async fn is_to_be_ended(commands: &mut Commands) -> bool {
+    let word = async {
+        loop {
+            match commands.next().await {
+                Some(Command::Control(RunControl::Kill)) => return true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
+    };
+    tokio::time::timeout(LAST_WORD_MAX, word)
+        .await
+        .unwrap_or(false)
 }
 
 enum Refusal {
@@ -101,6 +137,24 @@ struct Streams {
     stdin: Option<Sender>,
     stdout: Receiver,
     stderr: Receiver,
+}
+
+/// Starts a program. What earlier runs left behind has no claim to the places of a run that finds none under the process
+/// ceiling: it is ended then.
+async fn start_with_room(house: &House, run: &Run) -> Result<(Process, Streams), Refusal> {
+    let no_place = |refusal: &Refusal| match refusal {
+        Refusal::NotStarted(NotStarted::Resources(errno)) => *errno == libc::EAGAIN,
+        Refusal::NotStarted(_) | Refusal::Lost => false,
+    };
+    let mut started = start(house, run);
+    if started.as_ref().is_err_and(no_place) && house.ender.end_leftovers(&house.children).await {
+        let end = Instant::now() + PLACES_FREE_MAX;
+        while started.as_ref().is_err_and(no_place) && Instant::now() < end {
+            tokio::time::sleep(TREE_PAUSE).await;
+            started = start(house, run);
+        }
+    }
+    started
 }
 
 fn start(house: &House, run: &Run) -> Result<(Process, Streams), Refusal> {

@@ -51,9 +51,20 @@ impl Proc {
 
     /// Sends a signal to everything below `root` (not to it), as far as `seen` says or to all, and counts.
     pub(crate) fn signal_below(&self, root: i32, signal: Signal, seen: &mut HashSet<i32>) -> Look {
+        self.signal_others_below(root, signal, seen, HashSet::new())
+    }
+
+    /// As [`Proc::signal_below`], and leaves `spared` alone, and what is below them.
+    pub(crate) fn signal_others_below(
+        &self,
+        root: i32,
+        signal: Signal,
+        seen: &mut HashSet<i32>,
+        spared: HashSet<i32>,
+    ) -> Look {
         let mut look = Look::default();
         let mut todo = vec![root];
-        let mut visited = HashSet::new();
+        let mut visited = spared;
         while let Some(parent) = todo.pop() {
             for child in self.children(parent) {
                 // A walk over a tree that changes may meet a process twice; it must not go round.

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The generation of these words. Stated by both sides in their first frame.
-pub const GENERATION: u16 = 1;
+pub const GENERATION: u16 = 2;
 
 /// The first message on a substream: what the daemon wants done on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,6 +155,8 @@ pub enum Ended {
     Stopped,
     /// The kernel, for memory.
     Memory,
+    /// The program itself, without success, at a moment at which a file system of the sandbox had no room left.
+    Disk,
 }
 
 /// One file operation.

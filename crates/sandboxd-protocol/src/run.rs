@@ -179,6 +179,12 @@ impl RunEvents {
         }
     }
 
+    /// Waits, after the terminal event, until the guest has let the run go: what a last [`RunInput::kill`] asked for is then
+    /// done. A guest that never lets go is waited for without end: a caller puts a deadline around this.
+    pub async fn let_go(&mut self) {
+        while self.reader.expect().await.is_ok() {}
+    }
+
     fn finish(&mut self) {
         self.stage = Stage::Over;
         self.window.close();

@@ -18,8 +18,6 @@ pub(crate) const END_GRACE_MILLIS: u64 = 5_000;
 pub(crate) const KILL_GRACE_MILLIS: u64 = 1_000;
 /// How long the end of a sandbox may take, in seconds.
 pub(crate) const CLOSE_SECONDS_MAX: u64 = 20;
-/// How long it may take to ask what a sandbox used, in milliseconds.
-pub(crate) const USAGE_MILLIS_MAX: u64 = 500;
 /// Smallest `--memory`, in bytes: less does not hold the guest and a program.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 6 * 1024 * 1024;
 /// Longest `--timeout`, in seconds: thirty days.

@@ -1,13 +1,13 @@
 //! Sandboxes of this process's own: what `run` and `doctor` make, and leave no trace of.
 
 use crate::failure::Failure;
-use crate::limits::{CLOSE_SECONDS_MAX, USAGE_MILLIS_MAX};
+use crate::limits::CLOSE_SECONDS_MAX;
 use sandboxd_protocol::client::Client;
 use sandboxd_server::backends::in_memory::InMemory;
 use sandboxd_server::backends::namespaces::{Namespaces, Programs};
 use sandboxd_server::backends::{
-    Backend, Capabilities, Ceiling, CreateError, Enforced, Enforcement, PreparedImage, SandboxSpec,
-    Start,
+    Backend, Capabilities, Ceiling, CreateError, Enforced, Enforcement, Meter, PreparedImage,
+    SandboxSpec, Start,
 };
 use sandboxd_server::config::{BackendName, Config, Flags, Layers};
 use sandboxd_server::id::SandboxId;
@@ -47,11 +47,12 @@ pub(crate) struct Workshop {
 /// A sandbox that runs.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
-    id: SandboxId,
     /// The way in.
     pub(crate) client: Client,
     /// What is really in place.
     pub(crate) enforced: Enforced,
+    /// What its ceilings have done.
+    pub(crate) meter: Arc<dyn Meter>,
 }
 
 impl Workshop {
@@ -88,23 +89,10 @@ impl Workshop {
             .await
             .map_err(|error| Failure::ours(format!("no answer from the sandbox: {error}")))?;
         Ok(Sandbox {
-            id,
             client,
             enforced: running.enforced,
+            meter: running.meter,
         })
-    }
-
-    /// Whether the kernel has ended a process of the sandbox for want of memory; no where that is not counted.
-    pub(crate) async fn went_over_its_memory(&self, sandbox: &Sandbox) -> bool {
-        let limit = Duration::from_millis(USAGE_MILLIS_MAX);
-        let ids = [sandbox.id.clone()];
-        match tokio::time::timeout(limit, self.backend.usage(&ids)).await {
-            Ok(usage) => usage
-                .into_iter()
-                .flatten()
-                .any(|usage| usage.memory_kills.is_some_and(|kills| kills > 0)),
-            Err(_) => false,
-        }
     }
 
     /// Ends everything that was made here.

@@ -72,7 +72,10 @@ async fn another_generation_is_told_ours_and_refused() {
     drop(wire);
     assert_eq!(
         ended(served).await,
-        Err(LinkError::Generation { ours: 1, theirs: 7 })
+        Err(LinkError::Generation {
+            ours: GENERATION,
+            theirs: 7
+        })
     );
 }
 

@@ -106,10 +106,16 @@ async fn another_generation_is_refused_in_plain_words() {
     let (near, far) = tokio::io::duplex(1 << 20);
     tokio::spawn(script(far, vec![welcome(9)]));
     let error = Client::connect(near).await.expect_err("refused");
-    assert_eq!(error, LinkError::Generation { ours: 1, theirs: 9 });
+    assert_eq!(
+        error,
+        LinkError::Generation {
+            ours: GENERATION,
+            theirs: 9
+        }
+    );
     assert_eq!(
         error.to_string(),
-        "the guest speaks generation 9 of the protocol, this daemon 1"
+        format!("the guest speaks generation 9 of the protocol, this daemon {GENERATION}")
     );
 }
 

@@ -5,7 +5,7 @@ use super::answer::{self, Answer};
 use super::decode::{Decode, Fields, rules};
 use super::request::{Json, OfRun, OfSession};
 use crate::id::RunId;
-use crate::sessions::{RunAsk, RunDone, UseError};
+use crate::sessions::{Limit, Limited, Ran, RunAsk, RunDone, UseError};
 use axum::extract::State;
 use sandboxd_api::run as api;
 use std::time::Duration;
@@ -60,15 +60,18 @@ pub(super) async fn run(
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
         id: Some(ask.id),
     };
-    let done = match app.sessions.run(&id, ask).await {
-        Err(UseError::Invalid(why)) => RunDone::Finished {
-            code: NOT_RUNNABLE,
-            stdout: Vec::new(),
-            stderr: format!("{why}\n").into_bytes(),
+    let ran = match app.sessions.run_told(&id, ask).await {
+        Err(UseError::Invalid(why)) => Ran {
+            done: RunDone::Finished {
+                code: NOT_RUNNABLE,
+                stdout: Vec::new(),
+                stderr: format!("{why}\n").into_bytes(),
+            },
+            limited: Limited::default(),
         },
         other => other?,
     };
-    Ok(answer::json(&response(done)))
+    Ok(answer::json(&response(ran)))
 }
 
 /// `POST /sessions/{session_id}/runs/{run_id}/stop`
@@ -81,8 +84,8 @@ pub(super) async fn stop(
     Ok(answer::nothing())
 }
 
-fn response(done: RunDone) -> api::RunResponse {
-    let (stdout, stderr, exit_code, timed_out, output_limit) = match done {
+fn response(ran: Ran) -> api::RunResponse {
+    let (stdout, stderr, exit_code, timed_out, output_limit) = match ran.done {
         RunDone::Finished {
             code,
             stdout,
@@ -102,6 +105,19 @@ fn response(done: RunDone) -> api::RunResponse {
         timed_out,
         output_limited: output_limit.is_some(),
         output_limit,
+        killed_for: ran.limited.killed_for.map(limit),
+        limits_reached: ran.limited.reached.into_iter().map(limit).collect(),
+    }
+}
+
+/// A limit in the API's words.
+pub(super) fn limit(limit: Limit) -> api::Limit {
+    match limit {
+        Limit::Memory => api::Limit::Memory,
+        Limit::Pids => api::Limit::Pids,
+        Limit::Disk => api::Limit::Disk,
+        Limit::Time => api::Limit::Time,
+        Limit::Output => api::Limit::Output,
     }
 }
 

@@ -6,11 +6,11 @@ use super::answer::{self, Answer};
 use super::decode::{Decode, Fields, rules};
 use super::error::Failure;
 use super::request::{Json, OfSession};
-use super::run::text_of;
+use super::run::{limit, text_of};
 use super::text;
 use crate::id::SessionId;
 use crate::sessions::{
-    ExecDone, FollowDone, FollowError, FollowFile, Happened, NativeDone, UseError,
+    ExecDone, FollowDone, FollowError, FollowFile, Happened, Limited, NativeDone, UseError,
 };
 use axum::extract::State;
 use base64::Engine as _;
@@ -60,6 +60,7 @@ pub(super) async fn exec(
             output: format!("{why}\n").into_bytes(),
             code: NOT_RUNNABLE,
             truncated: false,
+            limited: Limited::default(),
         },
         other => other?,
     };
@@ -67,6 +68,8 @@ pub(super) async fn exec(
         output: text_of(done.output),
         exit_code: Some(done.code),
         truncated: done.truncated,
+        killed_for: done.limited.killed_for.map(limit),
+        limits_reached: done.limited.reached.into_iter().map(limit).collect(),
     }))
 }
 

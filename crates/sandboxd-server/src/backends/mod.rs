@@ -5,7 +5,10 @@
 //! test.
 
 pub mod in_memory;
+mod meter;
 pub mod namespaces;
+
+pub use meter::{Hits, Meter, NoMeter};
 
 use crate::id::SandboxId;
 use crate::runtimes::Runtime;
@@ -13,6 +16,7 @@ use async_trait::async_trait;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -221,6 +225,8 @@ pub struct Running {
     pub link: Box<dyn Link>,
     /// What is really in place.
     pub enforced: Enforced,
+    /// What its ceilings have done.
+    pub meter: Arc<dyn Meter>,
 }
 
 impl fmt::Debug for Running {

@@ -11,6 +11,7 @@ mod events;
 mod files;
 mod journal;
 mod ledger;
+mod limited;
 mod opening;
 mod owner;
 mod readiness;
@@ -25,6 +26,7 @@ mod visit;
 mod words;
 
 pub use ledger::{Activity, Ledger, LedgerError, MemoryLedger, Record, Recorded, Standing};
+pub use limited::{Limit, Limited, Meanwhile, RunEnd};
 pub use readiness::Readiness;
 pub use spec::{SpecError, sandbox_spec};
 pub use words::*;
@@ -156,6 +158,14 @@ impl Sessions {
     /// # Errors
     /// [`UseError`]; [`UseError::Gone`] where the sandbox went before or during the run.
     pub async fn run(&self, id: &SessionId, ask: RunAsk) -> Result<RunDone, UseError> {
+        self.run_told(id, ask).await.map(|ran| ran.done)
+    }
+
+    /// As [`Sessions::run`], with what is known of the limits that it ran into.
+    ///
+    /// # Errors
+    /// As of [`Sessions::run`].
+    pub async fn run_told(&self, id: &SessionId, ask: RunAsk) -> Result<Ran, UseError> {
         runs::run(&self.shared, id, ask).await
     }
 
@@ -191,7 +201,8 @@ impl Sessions {
         argv: Vec<String>,
         timeout: Duration,
     ) -> Result<RunDone, UseError> {
-        runs::search(&self.shared, id, argv, timeout).await
+        let ran = runs::search(&self.shared, id, argv, timeout).await;
+        ran.map(|ran| ran.done)
     }
 
     /// A native file operation (era B) on an absolute path as the sandbox sees it; never wakes, counts as activity.

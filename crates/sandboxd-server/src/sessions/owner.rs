@@ -8,7 +8,7 @@ use super::reaper::Claim;
 use super::spec::sandbox_spec;
 use super::state::{Action, Event, State};
 use super::table::{Detail, Shared};
-use crate::backends::{self, Enforced, KeepLayer, Running, SandboxSpec};
+use crate::backends::{self, Enforced, KeepLayer, Meter, Running, SandboxSpec};
 use crate::id::{SandboxId, SessionId};
 use crate::limits::{
     CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX, LEDGER_SECONDS_MAX, PREPARE_SECONDS_MAX,
@@ -61,6 +61,7 @@ struct Made {
     client: Client,
     enforced: Enforced,
     keeps: bool,
+    meter: Arc<dyn Meter>,
 }
 
 impl Owner {
@@ -180,6 +181,7 @@ impl Owner {
                 let started = |detail: &mut Detail| {
                     detail.client = Some(made.client);
                     detail.enforced = made.enforced;
+                    detail.meter = made.meter;
                 };
                 let event = Event::Started { keeps };
                 let _ = self
@@ -235,10 +237,12 @@ impl Owner {
         .ok_or_else(|| format!("not started within {CREATE_SECONDS_MAX} s"))?
         .map_err(|e| e.to_string())?;
         let keeps = spec.keep_layer;
+        let meter = running.meter.clone();
         match self.greet(sandbox, running, keeps).await {
             Ok((client, enforced)) => Ok(Made {
                 client,
                 enforced,
+                meter,
                 keeps,
             }),
             Err(cause) => {

@@ -9,7 +9,7 @@ use super::readiness::LastAnswer;
 use super::state::{Action, Event, Rental, State};
 use super::words::{Happened, View};
 use crate::auth::session_tokens::{Nonce, SessionTokens};
-use crate::backends::{Backend, Enforced, Usage};
+use crate::backends::{Backend, Enforced, Meter, NoMeter, Usage};
 use crate::clock::Clock;
 use crate::config::Service;
 use crate::id::{RunId, SandboxId, SessionId};
@@ -80,6 +80,8 @@ pub(super) struct Detail {
     pub(super) runs: Runs,
     /// The sandbox's guest, while the session is resident.
     pub(super) client: Option<Client>,
+    /// What its ceilings have done.
+    pub(super) meter: Arc<dyn Meter>,
     pub(super) enforced: Enforced,
     /// Whoever waits for a transition looks here; the owner says here why one failed.
     pub(super) stage: watch::Sender<Stage>,
@@ -250,6 +252,7 @@ impl Shared {
             };
             if !matches!(rental.state, State::Resident { .. }) {
                 detail.client = None;
+                detail.meter = Arc::new(NoMeter);
                 detail.sample = None;
                 detail.enforced = Enforced::default();
             }
@@ -413,6 +416,7 @@ impl Detail {
             sample: None,
             runs: Runs::default(),
             client: None,
+            meter: Arc::new(NoMeter),
             enforced: Enforced::default(),
             stage: watch::Sender::new(Stage::default()),
             owner: None,
@@ -432,6 +436,7 @@ impl Detail {
             sample: None,
             runs: Runs::default(),
             client: None,
+            meter: Arc::new(NoMeter),
             enforced: Enforced::default(),
             stage: watch::Sender::new(Stage::default()),
             owner: None,

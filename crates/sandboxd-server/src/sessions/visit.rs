@@ -5,6 +5,7 @@ use super::admission::{NoRoom, NoStep};
 use super::state::{Event, Refusal, State};
 use super::table::Shared;
 use super::words::UseError;
+use crate::backends::Meter;
 use crate::id::{SandboxId, SessionId};
 use crate::limits::WAKE_SECONDS_MAX;
 use sandboxd_protocol::client::{Client, LinkError};
@@ -25,6 +26,7 @@ pub(super) struct Visit {
 pub(super) struct Reached {
     pub(super) sandbox: SandboxId,
     pub(super) client: Client,
+    pub(super) meter: Arc<dyn Meter>,
 }
 
 impl Drop for Visit {
@@ -62,11 +64,13 @@ impl Visit {
             .house
             .get(&self.id)
             .filter(|r| r.serial == self.serial)?;
-        let client = table.details.get(&self.id)?.client.clone()?;
+        let detail = table.details.get(&self.id)?;
+        let (client, meter) = (detail.client.clone()?, detail.meter.clone());
         match &rental.state {
             State::Resident { sandbox, .. } if !client.is_closed() => Some(Reached {
                 sandbox: sandbox.clone(),
                 client,
+                meter,
             }),
             _ => None,
         }
@@ -121,9 +125,14 @@ impl Visit {
         };
         match state {
             State::Resident { sandbox, .. } => {
-                let client = table.details.get(&self.id).and_then(|d| d.client.clone());
-                match client.filter(|client| !client.is_closed()) {
-                    Some(client) => Ok(Some(Reached { sandbox, client })),
+                let detail = table.details.get(&self.id);
+                let reached = detail.and_then(|d| Some((d.client.clone()?, d.meter.clone())));
+                match reached.filter(|(client, _)| !client.is_closed()) {
+                    Some((client, meter)) => Ok(Some(Reached {
+                        sandbox,
+                        client,
+                        meter,
+                    })),
                     None => {
                         // Dead, and the owner has not looked yet: say it, then heal in the next look.
                         drop(table);

@@ -1,6 +1,7 @@
 //! The words of this room: what is asked of it, and what it answers. No HTTP, no JSON.
 
 use super::ledger::LedgerError;
+use super::limited::Limited;
 use crate::backends::{Enforced, Usage};
 use crate::id::{RunId, SessionId, Tenant};
 use bytes::Bytes;
@@ -178,6 +179,15 @@ pub enum RunDone {
     },
 }
 
+/// A run that is over, and what is known of its limits.
+#[derive(Debug)]
+pub struct Ran {
+    /// How it came out.
+    pub done: RunDone,
+    /// The limits that it ran into.
+    pub limited: Limited,
+}
+
 /// How an `/exec` came out: one merged stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecDone {
@@ -187,6 +197,8 @@ pub struct ExecDone {
     pub code: u8,
     /// Whether bytes were thrown away.
     pub truncated: bool,
+    /// The limits that it ran into.
+    pub limited: Limited,
 }
 
 /// Why a session did not do what was asked.

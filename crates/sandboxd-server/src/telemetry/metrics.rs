@@ -75,6 +75,10 @@ pub enum RunOutcome {
     OutputLimited,
     /// Ended for memory.
     Oom,
+    /// It failed, refused a process over its ceiling.
+    Pids,
+    /// It was ended, or failed, for what it stored.
+    Disk,
     /// Somebody stopped it.
     Stopped,
     /// Its sandbox went, or it never came to the program.
@@ -89,6 +93,8 @@ impl RunOutcome {
             Self::TimedOut => "timed_out",
             Self::OutputLimited => "output_limited",
             Self::Oom => "oom",
+            Self::Pids => "pids",
+            Self::Disk => "disk",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
         }

@@ -88,7 +88,7 @@ async fn a_deadline_gives_what_was_said_so_far() {
     let body = json!({"argv": script, "run_id": run_id(1), "timeout_seconds": 0.5});
     let done = session.send(body).await.ok();
     let expected = json!({"stdout": "before\n", "stderr": "", "exit_code": null, "timed_out": true,
-        "output_limited": false, "output_limit": null});
+        "output_limited": false, "output_limit": null, "killed_for": "time", "limits_reached": ["time"]});
     assert_eq!(done, expected);
 }
 

@@ -68,7 +68,8 @@ async fn exec_has_one_stream_and_a_code() {
         .await;
     assert_eq!(
         late,
-        json!({"output": "before\n", "exit_code": 124, "truncated": false})
+        json!({"output": "before\n", "exit_code": 124, "truncated": false, "killed_for": "time",
+            "limits_reached": ["time"]})
     );
     for good in [json!(2.0), json!("3"), json!(null), json!(0)] {
         let body = json!({"command": "echo x", "timeout_seconds": good});

@@ -8,6 +8,7 @@ mod bad_days;
 mod crowd;
 mod files;
 mod kept;
+mod limits;
 mod opening;
 mod restart;
 mod runs;

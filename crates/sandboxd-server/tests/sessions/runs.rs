@@ -1,7 +1,7 @@
 //! Programs: streams, deadlines, limits, stops.
 
 use crate::support::{World, argv, run_id, sh, sid, still_waits};
-use sandboxd_server::sessions::{ExecDone, RunAsk, RunDone, UseError};
+use sandboxd_server::sessions::{ExecDone, Limited, RunAsk, RunDone, UseError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -243,6 +243,7 @@ async fn exec_has_one_stream_cut_at_its_size() {
         output: b"a\nb\nc\n".to_vec(),
         code: 3,
         truncated: false,
+        limited: Limited::default(),
     };
     assert_eq!(done, expected);
     // The command runs on, and its own exit code comes back.

@@ -24,6 +24,7 @@ use outcome::{Named, Outcome, Verdict};
 use request::Request;
 use sandboxd_server::backends::Ceiling;
 use sandboxd_server::config::{Config, Flags};
+use sandboxd_server::sessions::Limited;
 pub(crate) use signals::Signals;
 use sink::{Collected, Sink};
 use std::process::ExitCode;
@@ -71,7 +72,7 @@ async fn drive(request: &Request, config: &Config) -> Result<u8, Failure> {
     let workshop = Workshop::start(config).await?;
     let told = tokio::select! {
         made = workshop.make(&request.runtime, request.spec.clone()) => match made {
-            Ok(sandbox) => Ok(in_one(&workshop, &sandbox, request, &mut signals).await),
+            Ok(sandbox) => Ok(in_one(&sandbox, request, &mut signals).await),
             Err(failure) => Err(failure),
         },
         asked = signals.next() => Ok(asked.code()),
@@ -85,12 +86,7 @@ async fn drive(request: &Request, config: &Config) -> Result<u8, Failure> {
 }
 
 /// Attends the run and tells how it came out.
-async fn in_one(
-    workshop: &Workshop,
-    sandbox: &Sandbox,
-    request: &Request,
-    signals: &mut Signals,
-) -> u8 {
+async fn in_one(sandbox: &Sandbox, request: &Request, signals: &mut Signals) -> u8 {
     let mut accepted = request.spec.allow_unenforced.clone();
     // The directory given with `--workspace` keeps its own owner.
     accepted.push(Ceiling::WorkspaceOwner);
@@ -98,14 +94,16 @@ async fn in_one(
         output::complain(&line);
     }
     let (mut outcome, kept, took) = run_in(sandbox, request, signals).await;
-    if outcome.may_be_for_memory() && workshop.went_over_its_memory(sandbox).await {
+    let hits = sandbox.meter.hits();
+    if outcome.may_be_for_memory() && hits.memory_kills.is_some_and(|kills| kills > 0) {
         outcome = outcome.for_memory();
     }
-    let verdict = told(&outcome, &kept, &request.named);
+    let limited = outcome.limited(hits);
+    let verdict = told(&outcome, &kept, &limited, &request.named);
     if request.json {
         let nothing = Collected::default();
         let kept = kept.as_ref().unwrap_or(&nothing);
-        let object = outcome::object(&outcome, &verdict, kept, &sandbox.enforced, took);
+        let object = outcome::object(&outcome, &verdict, &limited, kept, &sandbox.enforced, took);
         output::say(&object.to_string());
     }
     if let Some(line) = &verdict.line {
@@ -114,9 +112,14 @@ async fn in_one(
     verdict.code
 }
 
-fn told(outcome: &Outcome, kept: &Result<Collected, WriteFailure>, named: &Named) -> Verdict {
+fn told(
+    outcome: &Outcome,
+    kept: &Result<Collected, WriteFailure>,
+    limited: &Limited,
+    named: &Named,
+) -> Verdict {
     let written = kept.as_ref().map(|_| ()).map_err(|failure| *failure);
-    outcome::verdict(outcome, &written, named)
+    outcome::verdict(outcome, &written, limited, named)
 }
 
 /// The run itself: how it came out, what was kept of its output, and how long it took.

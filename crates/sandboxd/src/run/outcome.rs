@@ -7,7 +7,8 @@ use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, OURS, SIGNAL_BASE, TIMED_OUT};
 use crate::values::system_words;
 use sandboxd_protocol::client::LinkError;
 use sandboxd_protocol::message::{self, Exit, NotStarted};
-use sandboxd_server::backends::{Enforced, Enforcement};
+use sandboxd_server::backends::{Enforced, Enforcement, Hits};
+use sandboxd_server::sessions::{Limit, Limited, Meanwhile, RunEnd};
 use serde_json::{Map, Value, json};
 use std::io;
 use std::time::Duration;
@@ -61,6 +62,22 @@ impl Outcome {
         matches!(self, Self::Ended(Ended::Exited(exit)) if exit.ended == message::Ended::Itself)
     }
 
+    /// What is known of its limits, where these counters are this run's alone.
+    pub(super) fn limited(&self, hits: Hits) -> Limited {
+        let meanwhile = Meanwhile {
+            after: hits,
+            ..Meanwhile::default()
+        };
+        match self {
+            Self::Ended(Ended::Exited(exit)) => Limited::of(RunEnd::Exited(exit), meanwhile),
+            Self::Ended(Ended::NotStarted(why)) => Limited::of(RunEnd::NotStarted(why), meanwhile),
+            Self::Overdue => Limited::of(RunEnd::Overdue, meanwhile),
+            Self::Asked(_) | Self::Unwritable | Self::Link(_) => {
+                Limited::of(RunEnd::Stopped, meanwhile)
+            }
+        }
+    }
+
     /// The same run, ended for want of memory.
     pub(super) fn for_memory(self) -> Self {
         let discarded_bytes = match self {
@@ -111,6 +128,7 @@ pub(super) struct Named {
 pub(super) fn verdict(
     outcome: &Outcome,
     written: &Result<(), WriteFailure>,
+    limited: &Limited,
     named: &Named,
 ) -> Verdict {
     if let Err(failure) = written {
@@ -121,7 +139,7 @@ pub(super) fn verdict(
         };
     }
     match outcome {
-        Outcome::Ended(Ended::Exited(exit)) => exited(exit, named),
+        Outcome::Ended(Ended::Exited(exit)) => exited(exit, limited, named),
         Outcome::Ended(Ended::NotStarted(why)) => not_started(why, named),
         Outcome::Overdue => timed_out(named),
         Outcome::Asked(asked) => Verdict::silent(asked.code()),
@@ -130,16 +148,30 @@ pub(super) fn verdict(
     }
 }
 
-fn exited(exit: &Exit, named: &Named) -> Verdict {
+fn exited(exit: &Exit, limited: &Limited, named: &Named) -> Verdict {
+    let program = &named.program;
     match exit.ended {
         message::Ended::Timeout => timed_out(named),
         message::Ended::Memory => Verdict::said(
             SIGNAL_BASE + KILL,
             format!("{} went over its memory and was ended", named.program),
         ),
-        message::Ended::Itself | message::Ended::Output | message::Ended::Stopped => {
-            Verdict::silent(exit.code)
-        }
+        message::Ended::Itself | message::Ended::Disk => match limited.killed_for {
+            Some(Limit::Memory) => Verdict::said(
+                exit.code,
+                format!("{program} failed: something in it went over its memory and was ended"),
+            ),
+            Some(Limit::Pids) => Verdict::said(
+                exit.code,
+                format!("{program} failed, and was refused a process over its limit"),
+            ),
+            Some(Limit::Disk) => Verdict::said(
+                exit.code,
+                format!("{program} failed, and there is no room left for its files"),
+            ),
+            Some(Limit::Time | Limit::Output) | None => Verdict::silent(exit.code),
+        },
+        message::Ended::Output | message::Ended::Stopped => Verdict::silent(exit.code),
     }
 }
 
@@ -189,6 +221,7 @@ fn not_started(why: &NotStarted, named: &Named) -> Verdict {
 pub(super) fn object(
     outcome: &Outcome,
     verdict: &Verdict,
+    limited: &Limited,
     collected: &Collected,
     enforced: &Enforced,
     duration: Duration,
@@ -197,7 +230,7 @@ pub(super) fn object(
         Outcome::Ended(Ended::Exited(exit)) => (
             exit.signal,
             Some(match exit.ended {
-                message::Ended::Itself => "itself",
+                message::Ended::Itself | message::Ended::Disk => "itself",
                 message::Ended::Timeout => "timeout",
                 message::Ended::Output => "output",
                 message::Ended::Stopped => "stopped",
@@ -215,6 +248,8 @@ pub(super) fn object(
         "signal": signal,
         "timed_out": ended_by == Some("timeout"),
         "ended_by": ended_by,
+        "killed_for": limited.killed_for.map(Limit::name),
+        "limits_reached": limited.reached.iter().map(|limit| limit.name()).collect::<Vec<_>>(),
         "duration_ms": u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
         "stdout": collected.stdout.text(),
         "stdout_truncated": collected.stdout.truncated,
@@ -232,6 +267,8 @@ pub(super) fn failed_object(code: u8, line: &str) -> Value {
         "signal": null,
         "timed_out": false,
         "ended_by": null,
+        "killed_for": null,
+        "limits_reached": [],
         "duration_ms": 0,
         "stdout": "",
         "stdout_truncated": false,
@@ -266,6 +303,10 @@ mod tests {
         }
     }
 
+    fn none() -> Limited {
+        Limited::default()
+    }
+
     fn exit(code: u8, signal: Option<u8>, ended: message::Ended) -> Outcome {
         Outcome::Ended(Ended::Exited(Exit {
             code,
@@ -279,7 +320,10 @@ mod tests {
     fn the_programs_own_code_passes_through() {
         for code in [0, 1, 124, 125, 255] {
             let outcome = exit(code, None, message::Ended::Itself);
-            assert_eq!(verdict(&outcome, &Ok(()), &named()), Verdict::silent(code));
+            assert_eq!(
+                verdict(&outcome, &Ok(()), &none(), &named()),
+                Verdict::silent(code)
+            );
         }
     }
 
@@ -308,7 +352,12 @@ mod tests {
             ),
             (NotStarted::Resources(11), 125, "out of resources"),
         ] {
-            let told = verdict(&Outcome::Ended(Ended::NotStarted(why)), &Ok(()), &named());
+            let told = verdict(
+                &Outcome::Ended(Ended::NotStarted(why)),
+                &Ok(()),
+                &none(),
+                &named(),
+            );
             assert_eq!(told.code, code);
             let line = told.line.expect("says why");
             assert!(line.contains(part), "{line}");
@@ -319,21 +368,27 @@ mod tests {
     fn ends_that_others_made_have_codes_of_their_own() {
         let timed_out = exit(137, Some(9), message::Ended::Timeout);
         assert_eq!(
-            verdict(&timed_out, &Ok(()), &named()),
+            verdict(&timed_out, &Ok(()), &none(), &named()),
             Verdict::said(124, "prog timed out after 30s")
         );
-        assert_eq!(verdict(&Outcome::Overdue, &Ok(()), &named()).code, 124);
+        assert_eq!(
+            verdict(&Outcome::Overdue, &Ok(()), &none(), &named()).code,
+            124
+        );
         let memory = exit(137, Some(9), message::Ended::Memory);
-        assert_eq!(verdict(&memory, &Ok(()), &named()).code, 137);
+        assert_eq!(verdict(&memory, &Ok(()), &none(), &named()).code, 137);
         let asked = Outcome::Asked(Asked::Interrupt);
-        assert_eq!(verdict(&asked, &Ok(()), &named()), Verdict::silent(130));
+        assert_eq!(
+            verdict(&asked, &Ok(()), &none(), &named()),
+            Verdict::silent(130)
+        );
         let gone = Err(WriteFailure::ReaderGone(Stream::Stdout));
         assert_eq!(
-            verdict(&Outcome::Unwritable, &gone, &named()),
+            verdict(&Outcome::Unwritable, &gone, &none(), &named()),
             Verdict::silent(141)
         );
         let lost = Outcome::Link(LinkError::Gone);
-        assert_eq!(verdict(&lost, &Ok(()), &named()).code, 125);
+        assert_eq!(verdict(&lost, &Ok(()), &none(), &named()).code, 125);
     }
 
     #[test]
@@ -343,8 +398,31 @@ mod tests {
         assert!(!exit(137, Some(9), message::Ended::Timeout).may_be_for_memory());
         assert!(!exit(1, None, message::Ended::Itself).may_be_for_memory());
         let told = exit(137, Some(9), message::Ended::Itself).for_memory();
-        let line = verdict(&told, &Ok(()), &named()).line.expect("says why");
+        let line = verdict(&told, &Ok(()), &none(), &named())
+            .line
+            .expect("says why");
         assert_eq!(line, "prog went over its memory and was ended");
+    }
+
+    #[test]
+    fn a_failure_by_a_limit_that_refuses_is_one_line_and_the_programs_own_code() {
+        let hits = Hits {
+            memory_kills: Some(0),
+            process_refusals: Some(3),
+        };
+        let failed = exit(2, None, message::Ended::Itself);
+        let told = verdict(&failed, &Ok(()), &failed.limited(hits), &named());
+        assert_eq!(told.code, 2);
+        assert_eq!(
+            told.line.as_deref(),
+            Some("prog failed, and was refused a process over its limit")
+        );
+        let full = exit(1, None, message::Ended::Disk);
+        let told = verdict(&full, &Ok(()), &full.limited(Hits::default()), &named());
+        assert_eq!((told.code, told.line.is_some()), (1, true));
+        let well = exit(0, None, message::Ended::Itself);
+        let told = verdict(&well, &Ok(()), &well.limited(hits), &named());
+        assert_eq!(told, Verdict::silent(0));
     }
 
     #[test]
@@ -359,11 +437,12 @@ mod tests {
             Enforcement::Unenforced("no delegation".to_owned()),
         );
         let outcome = exit(143, Some(15), message::Ended::Timeout);
-        let told = verdict(&outcome, &Ok(()), &named());
+        let told = verdict(&outcome, &Ok(()), &none(), &named());
         let collected = Collected::default();
         let object = object(
             &outcome,
             &told,
+            &outcome.limited(Hits::default()),
             &collected,
             &enforced,
             Duration::from_millis(12),
@@ -371,6 +450,8 @@ mod tests {
         assert_eq!(object["exit_code"], 124);
         assert_eq!(object["signal"], 15);
         assert_eq!(object["timed_out"], true);
+        assert_eq!(object["killed_for"], "time");
+        assert_eq!(object["limits_reached"], json!(["time"]));
         assert_eq!(object["duration_ms"], 12);
         assert_eq!(object["enforced"]["memory"]["enforced"], true);
         assert_eq!(object["enforced"]["cpus"]["reason"], "no delegation");

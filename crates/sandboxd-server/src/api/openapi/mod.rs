@@ -127,11 +127,16 @@ pub(super) fn document() -> OpenApi {
         .build()
 }
 
+/// Fields that the contract's answers do not have: left out where there is nothing to say in them.
+const LEFT_OUT: &[&str] = &["killed_for", "limits_reached"];
+
 /// What the types alone do not say.
 fn tidy(object: &mut Object, is_answer: bool) {
     if is_answer {
         // The types also read answers of services that say less; this one says everything.
-        object.required = object.properties.keys().cloned().collect();
+        let said = object.properties.keys();
+        let said = said.filter(|name| !LEFT_OUT.contains(&name.as_str()));
+        object.required = said.cloned().collect();
     }
     for field in object.properties.values_mut() {
         match field {

@@ -17,7 +17,7 @@ pub(super) fn routes() -> Vec<Described> {
                  itself, by its deadline, for its output, or by the stop route (then exit code 143). Nothing of an ended \
                  run survives; children that outlive a program which ended by itself do, until the session sleeps. A program \
                  that is missing is exit code 127, one that cannot be executed 126. A client that hangs up does not end the \
-                 run. A sleeping session is woken.",
+                 run. A sleeping session is woken. `killed_for` says which limit ended the run, or made it fail.",
             )
             .of_session()
             .takes::<RunRequest>(json!({

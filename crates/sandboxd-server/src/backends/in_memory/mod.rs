@@ -194,8 +194,10 @@ impl Backend for InMemory {
         let guest = Arc::new(guest);
         let end = CancellationToken::new();
         self.switches.note(id, flags.clone());
-        let serving =
-            sandboxd_protocol::server::serve(Corruptible::new(theirs, flags), guest.clone());
+        let serving = sandboxd_protocol::server::serve(
+            Corruptible::new(theirs, flags.clone()),
+            guest.clone(),
+        );
         let over = end.clone();
         // Owned by the sandbox: ends with its token or with the link.
         tokio::spawn(async move {
@@ -219,6 +221,7 @@ impl Backend for InMemory {
         Ok(Running {
             link: Box::new(ours),
             enforced: pretended(spec),
+            meter: flags,
         })
     }
 

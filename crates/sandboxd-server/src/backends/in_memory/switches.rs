@@ -1,16 +1,16 @@
 //! What makes the double misbehave.
 
-use super::super::CreateError;
+use super::super::{CreateError, Hits, Meter};
 use crate::id::SandboxId;
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// Switches of the whole double.
 #[derive(Debug, Default)]
@@ -43,6 +43,23 @@ pub(super) struct SandboxSwitches {
     lies: AtomicBool,
     /// Output limits are not kept.
     floods: AtomicBool,
+    /// What the meter shows.
+    memory_kills: AtomicU64,
+    process_refusals: AtomicU64,
+    overfills: watch::Sender<u64>,
+}
+
+impl Meter for SandboxSwitches {
+    fn hits(&self) -> Hits {
+        Hits {
+            memory_kills: Some(self.memory_kills.load(Ordering::Relaxed)),
+            process_refusals: Some(self.process_refusals.load(Ordering::Relaxed)),
+        }
+    }
+    fn overfills(&self) -> watch::Receiver<u64> {
+        self.overfills.subscribe()
+    }
+    fn stir(&self) {}
 }
 
 impl SandboxSwitches {
@@ -142,6 +159,27 @@ impl Switches {
     /// Every guest that exists ignores output limits.
     pub fn let_guests_flood(&self) {
         self.each(|switches| &switches.floods);
+    }
+
+    /// The meters of every sandbox that exists count a kill for memory.
+    pub fn count_memory_kill(&self) {
+        for switches in self.set().sandboxes.values() {
+            switches.memory_kills.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The meters of every sandbox that exists count a refused process.
+    pub fn count_process_refusal(&self) {
+        for switches in self.set().sandboxes.values() {
+            switches.process_refusals.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What every sandbox that exists stores is found over its ceiling.
+    pub fn overfill(&self) {
+        for switches in self.set().sandboxes.values() {
+            switches.overfills.send_modify(|count| *count += 1);
+        }
     }
 
     fn each(&self, which: impl Fn(&SandboxSwitches) -> &AtomicBool) {

@@ -6,6 +6,7 @@
 use super::half::{Claim, Half};
 use super::launch::LaunchError;
 use super::layers::Layer;
+use super::meter::SandboxMeter;
 use super::plan::{self, Circumstances};
 use super::users::{COUNT, STORAGE_FIRST};
 use super::{HasLayer, Inner, Sandbox, cgroups, lock, workspace};
@@ -463,6 +464,7 @@ fn finish(
     link: UnixStream,
 ) -> Running {
     let enforced = enforced(inner, spec, owner);
+    let counters = Arc::new(inner.cgroups.counters(half.id.as_str()));
     if let Some(pidfd) = half.child.take() {
         let sandbox = Sandbox {
             pidfd,
@@ -476,6 +478,7 @@ fn finish(
     Running {
         link: Box::new(link),
         enforced,
+        meter: Arc::new(SandboxMeter::new(counters)),
     }
 }
 

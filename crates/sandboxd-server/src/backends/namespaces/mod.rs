@@ -4,7 +4,7 @@
 //! - [`users`], [`workspace`], [`layers`], [`cpus`], [`cgroups`]: what a sandbox is given, and gives back.
 //! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
 //! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
-//!   [`ending`]: and back.
+//!   [`ending`]: and back. [`meter`]: what its ceilings have done.
 //! - [`instance`]: what this daemon owns on the host, and the sweep of what former ones left.
 //! - [`probe`]: what this host can do.
 
@@ -17,6 +17,7 @@ mod host;
 mod instance;
 mod launch;
 mod layers;
+mod meter;
 mod plan;
 mod probe;
 mod program_file;

@@ -8,14 +8,15 @@ mod stopping;
 pub(super) use stopping::stop;
 
 use super::events::shell_quoted;
+use super::limited::Limited;
 use super::table::{RunSwitch, Shared};
 use super::visit::Visit;
-use super::words::{ExecDone, Happened, RunAsk, RunDone, UseError};
+use super::words::{ExecDone, Happened, Ran, RunAsk, RunDone, UseError};
 use crate::id::SessionId;
 use crate::limits::{EXEC_OUTPUT_BYTES_MAX, RUN_OUTPUT_BYTES_MAX};
 use crate::telemetry::metrics::RunOutcome;
 use outcome::{counted, exec_done, run_done};
-use program::{Ending, Job, OneStream, TwoStreams, before_the_program, follow};
+use program::{Ending, Followed, Job, OneStream, TwoStreams, before_the_program, follow};
 use sandboxd_protocol::message::OutputLimit;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ pub(super) async fn run(
     shared: &Arc<Shared>,
     id: &SessionId,
     ask: RunAsk,
-) -> Result<RunDone, UseError> {
+) -> Result<Ran, UseError> {
     let target = shell_quoted(&ask.argv);
     run_logged(shared, id, ask, Some(target)).await
 }
@@ -41,7 +42,7 @@ pub(super) async fn search(
     id: &SessionId,
     argv: Vec<String>,
     time: Duration,
-) -> Result<RunDone, UseError> {
+) -> Result<Ran, UseError> {
     let ask = RunAsk {
         argv,
         env: Vec::new(),
@@ -56,7 +57,7 @@ async fn run_logged(
     id: &SessionId,
     ask: RunAsk,
     target: Option<String>,
-) -> Result<RunDone, UseError> {
+) -> Result<Ran, UseError> {
     let visit = Visit::begin(shared, id)?;
     let switch = Arc::new(RunSwitch::default());
     let registered = ask
@@ -77,8 +78,14 @@ async fn run_logged(
         let reached = before_the_program(&visit, &job, began).await;
         let (ending, began_inside) = match reached {
             Ok(Some(mut ready)) => (follow(&visit, &mut ready, &job, &mut streams).await, true),
-            Ok(None) if job.switch.stop.is_cancelled() => (Ok(Ending::StoppedEarly), true),
-            Ok(None) => (Ok(Ending::Overdue), true),
+            Ok(None) => {
+                let ending = if job.switch.stop.is_cancelled() {
+                    Ending::StoppedEarly
+                } else {
+                    Ending::Overdue
+                };
+                (Ok(Followed::without_a_program(ending)), true)
+            }
             Err(error) => (Err(error), false),
         };
         if target.is_some() {
@@ -107,8 +114,9 @@ pub(super) async fn exec(
                 output: format!("timeout: invalid time interval '{negative}'\n").into_bytes(),
                 code: BAD_TIMEOUT_CODE,
                 truncated: false,
+                limited: Limited::default(),
             };
-            log_exec(&visit, command, Some(done.code), Instant::now());
+            log_exec(&visit, command, Ok(&done), Instant::now());
             return Ok(done);
         }
         None | Some(0) => None,
@@ -134,9 +142,9 @@ pub(super) async fn exec(
         count(&visit, &ending, began);
         let done = ending.and_then(|ending| exec_done(ending, stream, &job.argv));
         match &done {
-            Ok(done) => log_exec(&visit, command, Some(done.code), began),
-            Err(UseError::Ceiling(_) | UseError::Gone(_)) => {
-                log_exec(&visit, command, None, began);
+            Ok(done) => log_exec(&visit, command, Ok(done), began),
+            Err(error @ (UseError::Ceiling(_) | UseError::Gone(_))) => {
+                log_exec(&visit, command, Err(error), began);
             }
             Err(_) => {}
         }
@@ -165,7 +173,7 @@ fn clamp(shared: &Shared, asked: Option<Duration>) -> Duration {
     asked.map_or(ceiling, |asked| asked.min(ceiling))
 }
 
-fn count(visit: &Visit, ending: &Result<Ending, UseError>, began: Instant) {
+fn count(visit: &Visit, ending: &Result<Followed, UseError>, began: Instant) {
     let outcome = counted(ending);
     let metrics = &visit.shared.metrics;
     metrics.ran(outcome, began.elapsed());
@@ -178,13 +186,15 @@ fn log_run(
     visit: &Visit,
     op: &'static str,
     target: String,
-    done: &Result<RunDone, UseError>,
+    ran: &Result<Ran, UseError>,
     began: Instant,
 ) {
-    let (ok, detail) = match done {
-        Ok(RunDone::Finished { code, .. }) => (*code == 0, format!("exit {code}")),
-        Ok(RunDone::TimedOut { .. }) => (false, "timed out".to_owned()),
-        Ok(RunDone::OutputLimited { .. }) => (false, "output limit".to_owned()),
+    let (ok, detail) = match ran {
+        Ok(ran) => match &ran.done {
+            RunDone::Finished { code, .. } => (*code == 0, exit_words(*code, &ran.limited)),
+            RunDone::TimedOut { .. } => (false, "timed out".to_owned()),
+            RunDone::OutputLimited { .. } => (false, "output limit".to_owned()),
+        },
         Err(UseError::Gone(_)) => (false, "sandbox gone".to_owned()),
         Err(UseError::Invalid(_)) => (false, "not started".to_owned()),
         Err(_) => return,
@@ -199,12 +209,22 @@ fn log_run(
     visit.shared.log(&visit.id, Some(visit.serial), happened);
 }
 
-fn log_exec(visit: &Visit, command: String, code: Option<u8>, began: Instant) {
+/// How a program ended, and the limit that it ended for.
+fn exit_words(code: u8, limited: &Limited) -> String {
+    match limited.words() {
+        Some(words) => format!("exit {code}, {words}"),
+        None => format!("exit {code}"),
+    }
+}
+
+fn log_exec(visit: &Visit, command: String, done: Result<&ExecDone, &UseError>, began: Instant) {
     let happened = Happened {
         op: "exec",
         target: command,
-        ok: code == Some(0),
-        detail: code.map(|code| format!("exit {code}")).unwrap_or_default(),
+        ok: done.is_ok_and(|done| done.code == 0),
+        detail: done
+            .map(|done| exit_words(done.code, &done.limited))
+            .unwrap_or_default(),
         took: began.elapsed(),
     };
     visit.shared.log(&visit.id, Some(visit.serial), happened);

@@ -1,32 +1,39 @@
 //! What a client is told of how a program ended.
 
-use super::super::words::{ExecDone, RunDone, UseError};
-use super::program::{Ending, OneStream, TwoStreams};
+use super::super::limited::Limit;
+use super::super::words::{ExecDone, Ran, RunDone, UseError};
+use super::program::{Ending, Followed, OneStream, TwoStreams};
 use crate::limits::{RUN_OUTPUT_BYTES_MAX, RUN_PARTIAL_BYTES};
 use crate::telemetry::metrics::RunOutcome;
 use sandboxd_protocol::message::{Ended, NotStarted};
 
 /// How a program came out, for the figures.
-pub(super) fn counted(ending: &Result<Ending, UseError>) -> RunOutcome {
-    match ending {
-        Ok(Ending::Exited(exit)) => match exit.ended {
-            Ended::Itself if exit.code == 0 => RunOutcome::Ok,
-            Ended::Itself => RunOutcome::Nonzero,
-            Ended::Memory => RunOutcome::Oom,
-            Ended::Stopped => RunOutcome::Stopped,
-            Ended::Timeout => RunOutcome::TimedOut,
-            Ended::Output => RunOutcome::OutputLimited,
-        },
-        Ok(Ending::NotStarted(_)) => RunOutcome::Nonzero,
-        Ok(Ending::Overdue) => RunOutcome::TimedOut,
-        Ok(Ending::Flooded) => RunOutcome::OutputLimited,
-        Ok(Ending::StoppedEarly) => RunOutcome::Stopped,
-        Err(_) => RunOutcome::Failed,
+pub(super) fn counted(followed: &Result<Followed, UseError>) -> RunOutcome {
+    let Ok(followed) = followed else {
+        return RunOutcome::Failed;
+    };
+    match followed.limited.killed_for {
+        Some(Limit::Memory) => return RunOutcome::Oom,
+        Some(Limit::Pids) => return RunOutcome::Pids,
+        Some(Limit::Disk) => return RunOutcome::Disk,
+        Some(Limit::Time) => return RunOutcome::TimedOut,
+        Some(Limit::Output) => return RunOutcome::OutputLimited,
+        None => {}
+    }
+    match &followed.ending {
+        Ending::Exited(exit) if exit.ended == Ended::Stopped => RunOutcome::Stopped,
+        Ending::Exited(exit) if exit.code == 0 => RunOutcome::Ok,
+        Ending::Exited(_) | Ending::NotStarted(_) => RunOutcome::Nonzero,
+        Ending::Overdue => RunOutcome::TimedOut,
+        Ending::Flooded => RunOutcome::OutputLimited,
+        Ending::StoppedEarly => RunOutcome::Stopped,
     }
 }
 
 /// Exit code of a run that was stopped: TERM, as a shell has it.
 const STOPPED_CODE: u8 = 143;
+/// Exit code of a run that was ended by force: KILL, as a shell has it.
+const KILLED_CODE: u8 = 137;
 /// Exit code of an `exec` whose deadline came.
 const TIMEOUT_CODE: u8 = 124;
 
@@ -37,30 +44,33 @@ fn partial(mut stream: Vec<u8>) -> Vec<u8> {
 }
 
 pub(super) fn run_done(
-    ending: Ending,
+    followed: Followed,
     streams: TwoStreams,
     argv: &[String],
-) -> Result<RunDone, UseError> {
+) -> Result<Ran, UseError> {
+    let Followed { ending, limited } = followed;
+    let overfilled = limited.killed_for == Some(Limit::Disk);
     let TwoStreams { stdout, stderr } = streams;
     let finished = |code, stdout, stderr| RunDone::Finished {
         code,
         stdout,
         stderr,
     };
-    let limited = |stdout, stderr| RunDone::OutputLimited {
+    let over_output = |stdout, stderr| RunDone::OutputLimited {
         stdout: partial(stdout),
         stderr: partial(stderr),
         limit: RUN_OUTPUT_BYTES_MAX,
     };
-    Ok(match ending {
+    let done = match ending {
         Ending::Exited(exit) => match exit.ended {
-            Ended::Itself | Ended::Memory => finished(exit.code, stdout, stderr),
+            Ended::Itself | Ended::Memory | Ended::Disk => finished(exit.code, stdout, stderr),
+            Ended::Stopped if overfilled => finished(KILLED_CODE, stdout, stderr),
             Ended::Stopped => finished(STOPPED_CODE, stdout, stderr),
             Ended::Timeout => RunDone::TimedOut {
                 stdout: partial(stdout),
                 stderr: partial(stderr),
             },
-            Ended::Output => limited(stdout, stderr),
+            Ended::Output => over_output(stdout, stderr),
         },
         Ending::NotStarted(why) => {
             let (code, message) = shell_words(&why, argv)?;
@@ -70,21 +80,25 @@ pub(super) fn run_done(
             stdout: partial(stdout),
             stderr: partial(stderr),
         },
-        Ending::Flooded => limited(stdout, stderr),
+        Ending::Flooded => over_output(stdout, stderr),
         Ending::StoppedEarly => finished(STOPPED_CODE, stdout, stderr),
-    })
+    };
+    Ok(Ran { done, limited })
 }
 
 pub(super) fn exec_done(
-    ending: Ending,
+    followed: Followed,
     stream: OneStream,
     argv: &[String],
 ) -> Result<ExecDone, UseError> {
+    let Followed { ending, limited } = followed;
+    let overfilled = limited.killed_for == Some(Limit::Disk);
     let (code, output, discarded) = match ending {
         Ending::Exited(exit) => {
             let code = match exit.ended {
                 Ended::Timeout => TIMEOUT_CODE,
-                Ended::Itself | Ended::Memory | Ended::Output => exit.code,
+                Ended::Itself | Ended::Memory | Ended::Disk | Ended::Output => exit.code,
+                Ended::Stopped if overfilled => KILLED_CODE,
                 Ended::Stopped => STOPPED_CODE,
             };
             (code, stream.bytes, exit.discarded_bytes > 0)
@@ -100,6 +114,7 @@ pub(super) fn exec_done(
         output,
         code,
         truncated: stream.cut || discarded,
+        limited,
     })
 }
 

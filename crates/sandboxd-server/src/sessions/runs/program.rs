@@ -1,19 +1,21 @@
 //! One program: woken for, given a permit, followed to its end.
 
+use super::super::limited::{Limit, Limited, Meanwhile, RunEnd};
 use super::super::table::{RunSwitch, Shared};
 use super::super::visit::{Reached, Visit};
-use super::super::words::UseError;
+use super::super::words::{Happened, UseError};
 use crate::limits::{
     EXEC_OUTPUT_BYTES_MAX, RUN_END_GRACE_MILLIS, RUN_OUTPUT_BYTES_MAX, RUN_WAKE_GRACE_SECONDS,
     STOP_GRACE_MILLIS, WORD_MILLIS_MAX,
 };
 use crate::telemetry::metrics::InFlight;
 use bytes::Bytes;
-use sandboxd_protocol::client::{LinkError, Output};
+use sandboxd_protocol::client::{LinkError, Output, RunEvents, RunInput};
 use sandboxd_protocol::message::{Exit, NotStarted, OutputLimit, Run};
+
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 /// One program, and what is done with its output.
@@ -144,25 +146,104 @@ fn place_count(shared: &Shared) -> u64 {
     shared.service().max_running_commands
 }
 
+/// A program's end, and what its limits did meanwhile.
+pub(super) struct Followed {
+    pub(super) ending: Ending,
+    pub(super) limited: Limited,
+}
+
+impl Followed {
+    /// One that never came to its program.
+    pub(super) fn without_a_program(ending: Ending) -> Self {
+        let limited = Limited::of(end(&ending), Meanwhile::default());
+        Self { ending, limited }
+    }
+}
+
+fn end(ending: &Ending) -> RunEnd<'_> {
+    match ending {
+        Ending::Exited(exit) => RunEnd::Exited(exit),
+        Ending::NotStarted(why) => RunEnd::NotStarted(why),
+        Ending::Overdue => RunEnd::Overdue,
+        Ending::Flooded => RunEnd::Flooded,
+        Ending::StoppedEarly => RunEnd::Stopped,
+    }
+}
+
 /// Starts the program and follows it to its end. The guest keeps the deadline; where it does not, its sandbox ends.
 pub(super) async fn follow(
     visit: &Visit,
     ready: &mut Ready<'_>,
     job: &Job,
     sink: &mut dyn Sink,
-) -> Result<Ending, UseError> {
-    match speak(ready, job, sink).await {
+) -> Result<Followed, UseError> {
+    let meter = ready.reached.meter.clone();
+    meter.stir();
+    let mut meanwhile = Meanwhile {
+        before: meter.hits(),
+        ..Meanwhile::default()
+    };
+    let mut line = None;
+    let spoken = speak(ready, job, sink, &mut meanwhile.overfilled, &mut line).await;
+    meanwhile.after = meter.hits();
+    let ending = match spoken {
         Ok(Ending::Overdue) => {
             let silence = LinkError::Silent(RUN_END_GRACE_MILLIS);
             let _ = visit.broken(&ready.reached, &silence);
-            Ok(Ending::Overdue)
+            Ending::Overdue
         }
-        Ok(ending) => Ok(ending),
-        Err(error) => Err(visit.broken(&ready.reached, &error)),
+        Ok(ending) => ending,
+        Err(error) => {
+            if meanwhile.after.moved_since(meanwhile.before).0 {
+                say_out_of_memory(visit);
+            }
+            return Err(visit.broken(&ready.reached, &error));
+        }
+    };
+    let limited = Limited::of(end(&ending), meanwhile);
+    if let (Some((input, events)), Ending::Exited(_), Some(_)) =
+        (&mut line, &ending, limited.killed_for)
+    {
+        // Nothing of a run that ended for a limit lives on, and takes of that limit what a later run shall have.
+        let last_word = async {
+            let _ = input.kill().await;
+            events.let_go().await;
+        };
+        let _ = timeout(Duration::from_millis(RUN_END_GRACE_MILLIS), last_word).await;
+    }
+    Ok(Followed { ending, limited })
+}
+
+/// A sandbox that goes while the kernel kills in it for memory: its guest is the last that the kernel chooses.
+fn say_out_of_memory(visit: &Visit) {
+    tracing::warn!(session = %visit.id, "the sandbox ended while it was out of memory");
+    let happened = Happened {
+        op: "limit",
+        target: Limit::Memory.name().to_owned(),
+        ok: false,
+        detail: "the sandbox ended while it was out of memory".to_owned(),
+        took: Duration::ZERO,
+    };
+    visit.shared.log(&visit.id, Some(visit.serial), happened);
+}
+
+/// The next time that what is stored is found over its ceiling.
+async fn overfilled(overfills: &mut watch::Receiver<u64>) {
+    if overfills.changed().await.is_err() {
+        // Nobody counts, or the sandbox is gone, which its link tells.
+        std::future::pending::<()>().await;
     }
 }
 
-async fn speak(ready: &Ready<'_>, job: &Job, sink: &mut dyn Sink) -> Result<Ending, LinkError> {
+async fn speak(
+    ready: &Ready<'_>,
+    job: &Job,
+    sink: &mut dyn Sink,
+    is_overfilled: &mut bool,
+    line: &mut Option<(RunInput, RunEvents)>,
+) -> Result<Ending, LinkError> {
+    let mut overfills = ready.reached.meter.overfills();
+    overfills.mark_unchanged();
     let left = ready.deadline.saturating_duration_since(Instant::now());
     let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
     let run = Run {
@@ -182,7 +263,7 @@ async fn speak(ready: &Ready<'_>, job: &Job, sink: &mut dyn Sink) -> Result<Endi
     let Ok(started) = timeout_at(end, ready.reached.client.run(run)).await else {
         return Ok(Ending::Overdue);
     };
-    let (mut input, mut events) = started?;
+    let (input, events) = line.insert(started?);
     let mut stopping = false;
     loop {
         tokio::select! {
@@ -194,6 +275,11 @@ async fn speak(ready: &Ready<'_>, job: &Job, sink: &mut dyn Sink) -> Result<Endi
                 let _ = timeout(Duration::from_millis(WORD_MILLIS_MAX), input.stop()).await;
                 let stopped = Instant::now() + Duration::from_millis(STOP_GRACE_MILLIS) + grace;
                 end = end.min(stopped);
+            }
+            () = overfilled(&mut overfills), if !*is_overfilled => {
+                *is_overfilled = true;
+                let _ = timeout(Duration::from_millis(WORD_MILLIS_MAX), input.kill()).await;
+                end = end.min(Instant::now() + grace);
             }
             () = sleep_until(end) => return Ok(Ending::Overdue),
             event = events.next() => match event? {

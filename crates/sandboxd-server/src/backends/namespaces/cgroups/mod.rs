@@ -5,9 +5,11 @@
 //! On a mixed host the limits are the first generation's, and the second's bare core, which every host of today has,
 //! gives what the first lacks: ending a whole group at once, and groups that the guest may make for its runs.
 
+pub(super) mod counters;
 pub(super) mod find;
 
 use crate::backends::{Ceiling, Enforced, Enforcement, SandboxSpec, Usage};
+use counters::Counters;
 use find::{Found, Tree};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
@@ -259,6 +261,22 @@ impl Cgroups {
         usage
     }
 
+    /// The counters of a sandbox's ceilings, held open: they are read at the beginning and the end of every run.
+    pub(super) fn counters(&self, sandbox: &str) -> Counters {
+        let file = |tree: &Result<Tree, String>, first: &str, second: &str| {
+            let tree = tree.as_ref().ok()?;
+            let name = match tree {
+                Tree::First { .. } => first,
+                Tree::Second { .. } => second,
+            };
+            std::fs::File::open(self.directory(tree, sandbox).join(name)).ok()
+        };
+        Counters {
+            memory: file(&self.found.memory, "memory.oom_control", "memory.events"),
+            pids: file(&self.found.pids, "pids.events", "pids.events"),
+        }
+    }
+
     /// Ends whatever is left in a sandbox's groups.
     pub(super) fn kill(&self, sandbox: &str) {
         if let Some(tree) = &self.found.core {
@@ -357,11 +375,7 @@ fn number(path: &Path) -> Option<u64> {
 }
 
 fn field(path: &Path, name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(path).ok()?;
-    text.lines()
-        .filter_map(|line| line.split_once(' '))
-        .find(|(key, _)| *key == name)
-        .and_then(|(_, value)| value.trim().parse().ok())
+    counters::field(&std::fs::read_to_string(path).ok()?, name)
 }
 
 #[cfg(test)]
