@@ -227,6 +227,9 @@ pub struct Running {
     pub enforced: Enforced,
     /// What its ceilings have done.
     pub meter: Arc<dyn Meter>,
+    /// Whether the host went down while the layer that it starts from was in use, so that what was written last may be
+    /// lost or damaged.
+    pub layer_is_torn: bool,
 }
 
 impl fmt::Debug for Running {

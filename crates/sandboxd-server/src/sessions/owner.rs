@@ -8,6 +8,7 @@ use super::reaper::Claim;
 use super::spec::sandbox_spec;
 use super::state::{Action, Event, State};
 use super::table::{Detail, Shared};
+use super::words::Happened;
 use crate::backends::{self, Enforced, KeepLayer, Meter, Running, SandboxSpec};
 use crate::id::{SandboxId, SessionId};
 use crate::limits::{
@@ -238,13 +239,19 @@ impl Owner {
         .map_err(|e| e.to_string())?;
         let keeps = spec.keep_layer;
         let meter = running.meter.clone();
+        let layer_is_torn = running.layer_is_torn;
         match self.greet(sandbox, running, keeps).await {
-            Ok((client, enforced)) => Ok(Made {
-                client,
-                enforced,
-                meter,
-                keeps,
-            }),
+            Ok((client, enforced)) => {
+                if layer_is_torn {
+                    self.say_torn(sandbox);
+                }
+                Ok(Made {
+                    client,
+                    enforced,
+                    meter,
+                    keeps,
+                })
+            }
             Err(cause) => {
                 self.take_back(sandbox, layer).await;
                 Err(cause)
@@ -316,6 +323,20 @@ impl Owner {
             .map_err(|e| e.to_string())?;
         written?;
         Ok((client, running.enforced))
+    }
+
+    /// Never used in silence.
+    fn say_torn(&self, sandbox: &SandboxId) {
+        let what = "the host went down while this write layer was in use: what was written last may be lost or damaged";
+        tracing::warn!(session = %self.id, %sandbox, "{what}");
+        let happened = Happened {
+            op: "layer",
+            target: String::new(),
+            ok: false,
+            detail: what.to_owned(),
+            took: Duration::ZERO,
+        };
+        self.shared.log(&self.id, Some(self.serial), happened);
     }
 
     /// The record of a sandbox that did not come to anything.

@@ -89,6 +89,22 @@ async fn a_wake_without_the_stored_files_is_an_error_and_no_empty_directory() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_layer_that_a_crash_of_the_host_may_have_torn_is_never_used_in_silence() {
+    let world = World::with_workspaces(|s| s.persist_containers = true).await;
+    asleep_with_a_layer(&world).await;
+    let said = async || {
+        let (rows, _) = world.sessions.events(&sid("a"), 0).await.unwrap();
+        rows.iter().filter(|row| row.op == "layer").count()
+    };
+    world.out("a", "true").await;
+    assert_eq!(said().await, 0);
+    sleep(&world).await;
+    world.backend.switches().tear_layers(true);
+    assert_eq!(world.out("a", "cat /etc/package").await, "installed\n");
+    assert_eq!(said().await, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kept_layer_past_its_time_goes_and_the_session_stays() {
     let world = World::with_workspaces(|s| {
         s.persist_containers = true;

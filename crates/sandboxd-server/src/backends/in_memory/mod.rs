@@ -222,6 +222,7 @@ impl Backend for InMemory {
             link: Box::new(ours),
             enforced: pretended(spec),
             meter: flags,
+            layer_is_torn: start == Start::KeptLayer && self.switches.layers_are_torn(),
         })
     }
 

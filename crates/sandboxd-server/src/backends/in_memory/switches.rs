@@ -23,6 +23,7 @@ struct Set {
     create_fails: Option<String>,
     create_panics: bool,
     keep_fails: bool,
+    layers_torn: bool,
     create_gate: Option<Arc<Semaphore>>,
     stop_gate: Option<Arc<Semaphore>>,
     create_delay: Duration,
@@ -95,6 +96,15 @@ impl Switches {
     /// A stop that keeps the layer says that it failed, although the layer is there.
     pub fn fail_keeps(&self, on: bool) {
         self.set().keep_fails = on;
+    }
+
+    /// The host went down while the layers were in use.
+    pub fn tear_layers(&self, on: bool) {
+        self.set().layers_torn = on;
+    }
+
+    pub(super) fn layers_are_torn(&self) -> bool {
+        self.set().layers_torn
     }
 
     pub(super) fn keep_fails(&self) -> bool {

@@ -232,9 +232,7 @@ fn take_layer(
         if let Some(first) = note.range {
             lock(&inner.ranges).reserve(first).map_err(users)?;
         }
-        if !note.whole {
-            tracing::warn!(%id, "the host went down while this layer was in use; its last writes may be lost");
-        }
+        half.layer_is_torn = !note.whole;
         half.range = note.range;
         half.layer = HasLayer::Keepable;
         half.layer_is_old = true;
@@ -479,6 +477,7 @@ fn finish(
         link: Box::new(link),
         enforced,
         meter: Arc::new(SandboxMeter::new(counters)),
+        layer_is_torn: half.layer_is_torn,
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) struct Half {
     pub(super) layer: HasLayer,
     /// A layer that was there before is not thrown away because a wake failed.
     pub(super) layer_is_old: bool,
+    /// The host went down while that layer was in use.
+    pub(super) layer_is_torn: bool,
     /// Whether cgroup directories may have been made.
     pub(super) cgroups: bool,
     /// The first process.
@@ -78,6 +80,7 @@ impl Half {
             cpus: Vec::new(),
             layer: HasLayer::No,
             layer_is_old: false,
+            layer_is_torn: false,
             cgroups: false,
             child: None,
             done: false,

@@ -2,7 +2,8 @@
 //!
 //! A layer is a directory with `upper` and `work` in it. One that may be kept lies in the state directory, with a note of
 //! the id range that it was written with and of the boot during which it was last in use; any other lies in the
-//! instance's own directory and goes with it.
+//! instance's own directory and goes with it. A layer that was in use when the host went down may be torn, and is marked as
+//! such for good.
 
 use super::instance::{Instance, private};
 use crate::id::SandboxId;
@@ -40,16 +41,18 @@ pub(super) struct Layer {
 pub(super) struct Note {
     /// The first id of the range that it was written with; without privilege none.
     pub(super) range: Option<u32>,
-    /// Whether everything in it reached the disk, or the host has been up since.
+    /// Whether everything in it reached the disk at each of its ends, or the host has been up since.
     pub(super) whole: bool,
     /// The image that it lies over.
     pub(super) image: String,
 }
 
 impl Note {
-    fn text(range: Option<u32>, boot: &str, image: &str) -> String {
+    fn text(&self, boot: &str) -> String {
+        let range = self.range;
         let range = range.map_or_else(|| "-".to_owned(), |first| first.to_string());
-        format!("{range}\n{boot}\n{image}\n")
+        let torn = if self.whole { "" } else { "torn\n" };
+        format!("{range}\n{boot}\n{}\n{torn}", self.image)
     }
 }
 
@@ -83,7 +86,12 @@ impl Layers {
         let path = self.path(id, kept);
         self.throw_away(&path)?;
         private(&path)?;
-        write_note(&path, &Note::text(range, &self.boot, image))?;
+        let note = Note {
+            range,
+            whole: true,
+            image: image.to_owned(),
+        };
+        write_note(&path, &note.text(&self.boot))?;
         for part in ["upper", "work"] {
             let directory = path.join(part);
             fs::create_dir(&directory)?;
@@ -106,8 +114,7 @@ impl Layers {
             return Ok(None);
         }
         // From now on it is in use again, in this boot.
-        let text = Note::text(note.range, &self.boot, &note.image);
-        write_note(&path, &text)?;
+        write_note(&path, &note.text(&self.boot))?;
         Ok(Some((Self::opened(path)?, note)))
     }
 
@@ -124,10 +131,12 @@ impl Layers {
             first => Some(first.parse().ok()?),
         };
         let boot = lines.next()?;
+        let image = lines.next().unwrap_or_default().to_owned();
+        let torn = lines.next() == Some("torn");
         Some(Note {
             range,
-            image: lines.next().unwrap_or_default().to_owned(),
-            whole: boot == "synced" || boot == self.boot,
+            image,
+            whole: !torn && (boot == "synced" || boot == self.boot),
         })
     }
 
@@ -160,7 +169,7 @@ impl Layers {
         rustix::fs::syncfs(fs::File::open(&path)?)?;
         let note = self.note(&path);
         let note = note.ok_or_else(|| io::Error::other("the layer's note is missing"))?;
-        write_note(&path, &Note::text(note.range, "synced", &note.image))
+        write_note(&path, &note.text("synced"))
     }
 
     /// Removes a sandbox's layer: at once out of sight, the content later.
@@ -223,8 +232,15 @@ mod tests {
         // Another boot while it was in use.
         layers.boot = "another".to_owned();
         assert!(!note(&layers).whole);
+        // Not forgotten by the wake that found it, nor by a sleep after it.
+        assert!(!note(&layers).whole);
         layers.keep(&id).unwrap();
         layers.boot = "a third".to_owned();
+        assert!(!note(&layers).whole);
+        // Kept well, the next boot finds it whole.
+        layers.make(&id, true, None, "image").unwrap();
+        layers.keep(&id).unwrap();
+        layers.boot = "a fourth".to_owned();
         assert!(note(&layers).whole);
         assert_eq!(layers.kept(), std::slice::from_ref(&id));
         layers.remove(&id).unwrap();
