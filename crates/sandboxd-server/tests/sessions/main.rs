@@ -5,6 +5,7 @@
 )]
 
 mod bad_days;
+mod crash;
 mod crowd;
 mod files;
 mod kept;

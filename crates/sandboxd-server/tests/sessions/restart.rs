@@ -2,33 +2,36 @@
 
 use crate::support::{HandClock, ask, ask_for, attach, reuse, service, sh, sid};
 use sandboxd_server::auth::session_tokens::SessionTokens;
+use sandboxd_server::backends::Backend;
 use sandboxd_server::backends::in_memory::InMemory;
 use sandboxd_server::config::Service;
 use sandboxd_server::sessions::{
-    Ledger, Open, OpenError, Parts, RunDone, Sessions, StartError, UseError, View,
+    Ledger, Open, OpenError, Parts, RunDone, Sessions, UseError, View,
 };
 use sandboxd_server::store::Store;
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
 
 /// A host on which one daemon after the other lives. Each has a runtime of its own, so that it can be killed.
-struct Host {
+pub(crate) struct Host {
     home: TempDir,
-    backend: Arc<InMemory>,
+    pub(crate) backend: Arc<InMemory>,
     clock: Arc<HandClock>,
     service: Service,
 }
 
-struct Daemon {
-    runtime: Runtime,
-    sessions: Arc<Sessions>,
+pub(crate) struct Daemon {
+    pub(crate) runtime: Runtime,
+    pub(crate) sessions: Arc<Sessions>,
     store: Store,
     ledger: Arc<dyn Ledger>,
 }
 
 impl Host {
-    fn new(change: impl FnOnce(&mut Service)) -> Self {
+    pub(crate) fn new(change: impl FnOnce(&mut Service)) -> Self {
         let home = tempfile::tempdir().unwrap();
         let service = service(|service| {
             service.workspace_root = Some(home.path().join("workspaces"));
@@ -42,49 +45,71 @@ impl Host {
         }
     }
 
-    fn start(&self) -> Daemon {
-        self.try_start().expect("the daemon starts")
+    pub(crate) fn start(&self) -> Daemon {
+        self.start_as(
+            |ledger, backend| (ledger, backend),
+            &CancellationToken::new(),
+        )
+        .expect("the daemon starts")
     }
 
-    fn try_start(&self) -> Result<Daemon, StartError> {
+    /// One whose store and backend are seen through something; nothing where it was killed before it had started.
+    pub(crate) fn start_as(
+        &self,
+        seen: impl FnOnce(Arc<dyn Ledger>, Arc<dyn Backend>) -> (Arc<dyn Ledger>, Arc<dyn Backend>),
+        killed: &CancellationToken,
+    ) -> Option<Daemon> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .unwrap();
         let store = Store::open(&self.home.path().join("state")).unwrap();
+        let (ledger, backend) = seen(store.ledger().unwrap(), self.backend.clone());
         let parts = Parts {
-            backend: self.backend.clone(),
+            backend,
             service: self.service.clone(),
             clock: self.clock.clone(),
             tokens: SessionTokens::new(&[7; 32]),
         };
-        let ledger = store.ledger().unwrap();
-        let sessions = runtime.block_on(Sessions::start_with(parts, ledger.clone()))?;
-        Ok(Daemon {
-            ledger,
-            runtime,
-            sessions,
-            store,
-        })
+        let starting = Sessions::start_with(parts, ledger.clone());
+        let sessions = runtime.block_on(async {
+            tokio::select! {
+                sessions = starting => Some(sessions.expect("the daemon starts")),
+                () = killed.cancelled() => None,
+            }
+        });
+        match sessions {
+            Some(sessions) => Some(Daemon {
+                runtime,
+                sessions,
+                store,
+                ledger,
+            }),
+            None => {
+                runtime.shutdown_timeout(Duration::from_secs(5));
+                std::mem::forget(ledger);
+                None
+            }
+        }
     }
 
     /// Nothing of it gets to say or do anything any more.
-    fn kill(&self, daemon: Daemon) {
+    pub(crate) fn kill(&self, daemon: Daemon) {
         let Daemon {
             runtime,
             sessions,
             store,
             ledger,
         } = daemon;
-        runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+        runtime.shutdown_timeout(Duration::from_secs(5));
         drop((sessions, store));
         // One that is dropped would end well.
         std::mem::forget(ledger);
         self.backend.crash();
     }
 
-    fn end(&self, daemon: Daemon) {
+    pub(crate) fn end(&self, daemon: Daemon) {
         daemon.runtime.block_on(daemon.sessions.shutdown());
         assert_eq!(self.backend.sandbox_count(), 0);
         drop(daemon);
@@ -92,17 +117,17 @@ impl Host {
 }
 
 impl Daemon {
-    fn open(&self, ask: Open) -> Result<String, OpenError> {
+    pub(crate) fn open(&self, ask: Open) -> Result<String, OpenError> {
         let opened = self.runtime.block_on(self.sessions.open(ask));
         opened.map(|opened| opened.token)
     }
 
-    fn sh(&self, id: &str, script: &str) -> Result<RunDone, UseError> {
+    pub(crate) fn sh(&self, id: &str, script: &str) -> Result<RunDone, UseError> {
         self.runtime
             .block_on(self.sessions.run(&sid(id), sh(script)))
     }
 
-    fn out(&self, id: &str, script: &str) -> String {
+    pub(crate) fn out(&self, id: &str, script: &str) -> String {
         match self.sh(id, script).unwrap() {
             RunDone::Finished {
                 code: 0, stdout, ..
@@ -111,11 +136,11 @@ impl Daemon {
         }
     }
 
-    fn delete(&self, id: &str, purge: bool) -> Result<(), UseError> {
+    pub(crate) fn delete(&self, id: &str, purge: bool) -> Result<(), UseError> {
         self.runtime.block_on(self.sessions.delete(&sid(id), purge))
     }
 
-    fn view(&self, id: &str) -> View {
+    pub(crate) fn view(&self, id: &str) -> View {
         self.sessions.get(&sid(id)).expect("the session is there")
     }
 
@@ -128,8 +153,8 @@ impl Daemon {
     }
 
     /// Waits until what was done is written: the journal is a moment late.
-    fn settled(&self) {
-        std::thread::sleep(std::time::Duration::from_millis(400));
+    pub(crate) fn settled(&self) {
+        std::thread::sleep(Duration::from_millis(400));
     }
 }
 
