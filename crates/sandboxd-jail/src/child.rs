@@ -5,7 +5,8 @@
 
 use crate::steps::{
     capabilities, cgroup, descriptors, devices, entries, exec, handover, identity, keyring,
-    landlock, limits, loopback, memory, namespaces, nested, proc, root, seccomp, views, work_dir,
+    landlock, limits, loopback, memory, namespaces, nested, network, proc, root, seccomp, views,
+    work_dir,
 };
 use crate::sys;
 use rustix::fd::OwnedFd;
@@ -60,10 +61,11 @@ fn walls(
     cgroup::enter(&held.tasks)?;
     held.tasks.clear();
     // These need no users, so they are made while the launcher writes the mapping and makes mounts.
-    namespaces::make()?;
+    namespaces::make(assignment.network)?;
     loopback::up()?;
     let handed = handover::wait(&held.launcher)?;
     identity::take(template.users)?;
+    network::configure(assignment.network)?;
     namespaces::name(&assignment.hostname)?;
     // The last look at the host's paths: what is shown inside is copied out of it, then it goes.
     let shown = views::collect(plan, handed, &held)?;

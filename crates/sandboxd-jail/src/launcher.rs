@@ -1,6 +1,7 @@
 //! The launcher's loop: one request, one answer, and the clean-up when the daemon is gone.
 
 use crate::id_namespaces::IdNamespaces;
+use crate::router::{self, OnHost, Router};
 use crate::spawn;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -9,9 +10,12 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sandboxd_jail::network::{HostRules, Uplink};
 use sandboxd_jail::remains;
-use sandboxd_jail::report::{Failure, Step};
-use sandboxd_jail::wire::{self, DESCRIPTORS_MAX, Instance, MESSAGE_BYTES_MAX, Reply, Request};
+use sandboxd_jail::report::Step;
+use sandboxd_jail::wire::{
+    self, DESCRIPTORS_MAX, Instance, MESSAGE_BYTES_MAX, MakeRouter, Reply, Request,
+};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
@@ -39,8 +43,7 @@ pub(crate) fn run() -> Result<(), LauncherError> {
     // The daemon's terminal and its Ctrl-C are the daemon's: it decides when we end.
     let _ = rustix::process::setsid();
     raise_core_limit();
-    let mut instance: Option<(Instance, Vec<OwnedFd>)> = None;
-    let mut namespaces = IdNamespaces::default();
+    let mut state = State::default();
     let mut buffer = vec![0_u8; MESSAGE_BYTES_MAX];
     loop {
         let (length, descriptors) = match receive(socket.as_fd(), &mut buffer) {
@@ -50,38 +53,120 @@ pub(crate) fn run() -> Result<(), LauncherError> {
             Err(errno) => return Err(errno.into()),
         };
         match wire::decode::<Request>(&buffer[..length]) {
-            Ok(Request::Instance(told)) => instance = Some((told, descriptors)),
-            Ok(Request::Create(create)) => {
-                let number = create.number;
-                let outcome = spawn::spawn(*create, descriptors, &mut namespaces);
-                let (reply, pidfd) = match outcome {
-                    Ok(pidfd) => (Reply::Cloned { number }, Some(pidfd)),
-                    Err(spawn::Unmade { failure, child }) => {
-                        (Reply::Failed { number, failure }, child)
-                    }
+            Ok(request) => {
+                let Some((reply, handed)) = state.serve(request, descriptors) else {
+                    continue;
                 };
-                match answer(socket.as_fd(), &reply, pidfd.as_ref()) {
+                match answer(socket.as_fd(), &reply, &handed) {
                     Ok(()) => {}
                     Err(Errno::CONNRESET | Errno::PIPE) => break,
                     Err(errno) => return Err(errno.into()),
                 }
             }
             Err(error) => {
-                let failure = Failure {
-                    step: Step::Receive,
-                    errno: Errno::INVAL.raw_os_error(),
-                    what: error.to_string(),
-                };
-                answer(socket.as_fd(), &Reply::Failed { number: 0, failure }, None)?;
+                let failure = router::words(Step::Receive, Errno::INVAL, error.to_string());
+                answer(socket.as_fd(), &Reply::Failed { number: 0, failure }, &[])?;
             }
         }
     }
-    if let Some((instance, lock)) = instance {
-        remains::remove_instance(&instance);
-        // Only now may another daemon think that nobody cares for this instance.
-        drop(lock);
-    }
+    state.end();
     Ok(())
+}
+
+/// What the launcher knows between two requests.
+#[derive(Debug, Default)]
+struct State {
+    /// Whom it cleans up after, and that one's lock.
+    instance: Option<(Instance, Option<OwnedFd>)>,
+    /// For mounts.
+    namespaces: IdNamespaces,
+    /// What sandboxes that reach the network hang on.
+    router: Option<Router>,
+    /// This process's own user namespace, where an ordinary user has a router.
+    users: Option<OwnedFd>,
+}
+
+impl State {
+    /// Does what is asked; the answer, where there is one, and what goes beside it.
+    fn serve(
+        &mut self,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Option<(Reply, Vec<OwnedFd>)> {
+        match request {
+            Request::Instance(told) => {
+                self.know(told, descriptors);
+                None
+            }
+            Request::Router(wanted) => Some(self.make_router(&wanted)),
+            Request::Create(create) => {
+                let number = create.number;
+                let router = self.router.as_mut();
+                let outcome = spawn::spawn(*create, descriptors, &mut self.namespaces, router);
+                Some(match outcome {
+                    Ok(pidfd) => (Reply::Cloned { number }, vec![pidfd]),
+                    Err(spawn::Unmade { failure, child }) => (
+                        Reply::Failed { number, failure },
+                        child.into_iter().collect(),
+                    ),
+                })
+            }
+        }
+    }
+
+    /// Takes over from an earlier launcher, or begins.
+    fn know(&mut self, told: Instance, descriptors: Vec<OwnedFd>) {
+        let mut descriptors = descriptors.into_iter();
+        let lock = descriptors.next();
+        if let (Some(nft), Some(inside), Some(namespace)) =
+            (&told.router, descriptors.next(), descriptors.next())
+        {
+            self.users = descriptors.next();
+            let on_host = told.host_rules.as_ref();
+            let on_host = on_host.map(|rules| OnHost::of(&rules.table, &told.scratch));
+            let entered = self.users.as_ref().map_or(Ok(()), router::enter_users);
+            // Without it a sandbox that needs the router is refused, and the daemon has another one made.
+            self.router = entered
+                .and_then(|()| Router::adopt(nft.clone(), on_host, inside, namespace))
+                .ok();
+        }
+        self.instance = Some((told, lock));
+    }
+
+    fn make_router(&mut self, wanted: &MakeRouter) -> (Reply, Vec<OwnedFd>) {
+        let number = wanted.number;
+        if let (Some((instance, _)), Uplink::Host { table }) =
+            (&mut self.instance, &wanted.router.uplink)
+        {
+            // Noted first: a table that is only half of a failed attempt goes too.
+            instance.host_rules = Some(HostRules {
+                nft: wanted.router.nft.clone(),
+                table: table.clone(),
+            });
+        }
+        if let Some(former) = self.router.take() {
+            former.end();
+        }
+        match router::make(&wanted.router, &mut self.users) {
+            Ok(made) => {
+                self.router = Some(made.router);
+                (Reply::Routed { number }, made.handed)
+            }
+            Err(failure) => (Reply::Failed { number, failure }, Vec::new()),
+        }
+    }
+
+    /// The daemon is gone: so goes what it left.
+    fn end(self) {
+        if let Some((instance, lock)) = self.instance {
+            if let Some(router) = self.router {
+                router.end();
+            }
+            remains::remove_instance(&instance);
+            // Only now may another daemon think that nobody cares for this instance.
+            drop(lock);
+        }
+    }
 }
 
 /// Makes room for the one byte of core that sandboxes are limited to. A daemon that was started with a limit of none
@@ -147,8 +232,8 @@ pub(crate) fn send(
     Ok(())
 }
 
-fn answer(socket: BorrowedFd<'_>, reply: &Reply, pidfd: Option<&OwnedFd>) -> Result<(), Errno> {
+fn answer(socket: BorrowedFd<'_>, reply: &Reply, handed: &[OwnedFd]) -> Result<(), Errno> {
     let bytes = wire::encode(reply).map_err(|_| Errno::MSGSIZE)?;
-    let descriptors: Vec<BorrowedFd<'_>> = pidfd.iter().map(|fd| fd.as_fd()).collect();
+    let descriptors: Vec<BorrowedFd<'_>> = handed.iter().map(AsFd::as_fd).collect();
     send(socket, &bytes, &descriptors)
 }

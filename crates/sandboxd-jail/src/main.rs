@@ -6,15 +6,19 @@
 //! When the daemon is gone, it removes what that instance left and exits.
 //!
 //! In reading order: [`launcher`] (the loop), [`spawn`] (one plan: clone, users, mounts, handover), [`mounts`] and
-//! [`id_namespaces`] (what spawn needs for that), [`child`] (the steps in their order), [`steps`] (each of them).
+//! [`id_namespaces`] (what spawn needs for that), [`child`] (the steps in their order), [`steps`] (each of them). For
+//! sandboxes that reach the network: [`router`] (what they hang on), [`uplink`] (its way out), [`netlink`] (the words).
 
 mod child;
 mod id_namespaces;
 mod launcher;
 mod mounts;
+mod netlink;
+mod router;
 mod spawn;
 mod steps;
 mod sys;
+mod uplink;
 
 use std::process::ExitCode;
 

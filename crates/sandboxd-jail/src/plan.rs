@@ -49,14 +49,10 @@ pub enum Users {
         /// How many.
         count: u32,
     },
-    /// One id: the caller's own, seen as `inside`.
+    /// One id: the launcher's own, seen as `inside`.
     Single {
         /// The uid and gid inside.
         inside: u32,
-        /// The uid on the host.
-        uid: u32,
-        /// The gid on the host.
-        gid: u32,
     },
 }
 
@@ -170,10 +166,24 @@ pub struct Assignment {
     pub work_dir: WorkDir,
     /// The host path of the layer directory (with `upper` and `work` in it), where its descriptor travels with the plan.
     pub layer: Option<String>,
+    /// What it is joined to.
+    pub network: Network,
     /// Limits that processes carry themselves.
     pub limits: Limits,
     /// Its place in the cgroup trees.
     pub cgroup: Seat,
+}
+
+/// What a sandbox's network namespace is joined to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Network {
+    /// Nothing: there is its own loopback.
+    Loopback,
+    /// The instance's router.
+    Routed {
+        /// What its address is made from ([`crate::network::address_of`]); nobody else of the instance has it.
+        number: u16,
+    },
 }
 
 /// The work directory.

@@ -3,6 +3,7 @@
 //! The files were written by untrusted code: every step goes by descriptor and never through a link, and a tree of any
 //! depth is removed with a handful of descriptors.
 
+use crate::host_rules;
 use crate::wire::Instance;
 use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
@@ -25,6 +26,7 @@ const CGROUP_PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Removes everything that belongs to one instance of the daemon, as far as it can. Its directory, which names its
 /// cgroups, goes only after them: what cannot be removed now is found again by the next start.
 pub fn remove_instance(instance: &Instance) {
+    // The table of rules goes after the last sandbox that it keeps in.
     // In the second generation's tree everything can be ended at once, in the first's one by one; then all are empty.
     for cgroup in &instance.cgroups {
         end_cgroup(Path::new(cgroup));
@@ -32,6 +34,9 @@ pub fn remove_instance(instance: &Instance) {
     let mut all_gone = true;
     for cgroup in &instance.cgroups {
         all_gone &= remove_cgroup(Path::new(cgroup)).is_ok();
+    }
+    if let Some(rules) = &instance.host_rules {
+        all_gone &= host_rules::remove(rules).is_ok();
     }
     if all_gone {
         let _ = remove_tree(Path::new(&instance.scratch));

@@ -44,6 +44,10 @@ pub enum Step {
     Hostname,
     /// Loopback up.
     Loopback,
+    /// The launcher makes the router, or keeps it up to date.
+    Router,
+    /// The launcher and the child join the sandbox to the router.
+    Network,
     /// The child makes the new root its root.
     Pivot,
     /// Directories, links and files in the root.
@@ -96,6 +100,8 @@ impl fmt::Display for Step {
             Self::Identity => "taking a user id",
             Self::Hostname => "setting the host name",
             Self::Loopback => "bringing up loopback",
+            Self::Router => "making the router",
+            Self::Network => "joining the network",
             Self::Pivot => "changing the root directory",
             Self::Entries => "filling the root directory",
             Self::Proc => "mounting /proc",

@@ -7,12 +7,13 @@ use crate::child::{self, Belongings};
 use crate::id_namespaces::{self, IdNamespaces};
 use crate::launcher;
 use crate::mounts;
+use crate::router::Router;
 use crate::sys::{self, Cloned};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
-use sandboxd_jail::plan::{Extent, Owners, Plan, Root, Users};
+use sandboxd_jail::plan::{Extent, Network, Owners, Plan, Root, Users};
 use sandboxd_jail::report::{Failure, Step};
 use sandboxd_jail::wire::Create;
 
@@ -85,6 +86,7 @@ pub(crate) fn spawn(
     create: Create,
     descriptors: Vec<OwnedFd>,
     namespaces: &mut IdNamespaces,
+    router: Option<&mut Router>,
 ) -> Result<OwnedFd, Unmade> {
     let plan = &create.plan;
     let alone = |failure| Unmade {
@@ -101,7 +103,12 @@ pub(crate) fn spawn(
     .map_err(at(Step::Clone))
     .map_err(alone)?;
     // The daemon becomes the parent, so that it, and nobody else, learns of the end.
-    let flags = libc::CLONE_PARENT | libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS;
+    let mut flags =
+        libc::CLONE_PARENT | libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS;
+    if let Network::Routed { .. } = plan.assignment.network {
+        // The launcher joins it to the router while the child goes on.
+        flags |= libc::CLONE_NEWNET;
+    }
     let cgroup = given.cgroup.as_ref().map(AsFd::as_fd);
     let cloned = sys::clone3(flags, 0, cgroup)
         .map_err(at(Step::Clone))
@@ -119,7 +126,8 @@ pub(crate) fn spawn(
         }
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
     };
-    match provide(plan, &given, pid, ours.as_fd(), namespaces) {
+    let provided = provide(plan, &given, pid, ours.as_fd(), namespaces, router);
+    match provided {
         Ok(()) => Ok(pidfd),
         Err(failure) => {
             let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
@@ -138,6 +146,7 @@ fn provide(
     pid: i32,
     child: BorrowedFd<'_>,
     namespaces: &mut IdNamespaces,
+    router: Option<&mut Router>,
 ) -> Result<(), Failure> {
     let extent = |on_disk, seen, count| {
         vec![Extent {
@@ -152,12 +161,19 @@ fn provide(
             id_namespaces::write_maps(pid, &map, &map, true).map_err(at(Step::Users))?;
             true
         }
-        Users::Single { inside, uid, gid } => {
+        Users::Single { inside } => {
+            // As this process's own user namespace calls whom it runs as.
+            let uid = rustix::process::geteuid().as_raw();
+            let gid = rustix::process::getegid().as_raw();
             let (uids, gids) = (extent(inside, uid, 1), extent(inside, gid, 1));
             id_namespaces::write_maps(pid, &uids, &gids, false).map_err(at(Step::Users))?;
             false
         }
     };
+    if let Network::Routed { number } = plan.assignment.network {
+        let router = router.ok_or_else(|| at(Step::Network)(Errno::NOTCONN))?;
+        router.attach(number, pid)?;
+    }
     let handed = if range {
         privileged_mounts(plan, given, pid, namespaces)?
     } else {

@@ -4,6 +4,7 @@
 //! The launcher believes the daemon. The daemon believes the launcher as far as it must: it holds no more than the
 //! daemon does.
 
+use crate::network::{HostRules, Router};
 use crate::plan::Plan;
 use crate::report::Failure;
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,11 @@ pub const DESCRIPTORS_MAX: usize = 24;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// What to clean up when the daemon is gone. The descriptor beside it is the instance's lock, which the launcher
-    /// keeps open: the instance lives as long as one of the two does.
+    /// keeps open: the instance lives as long as one of the two does. Where the instance has a router, what came with
+    /// [`Reply::Routed`] follows, but for the lifeline.
     Instance(Instance),
+    /// Make the router of this instance; there is none yet, or its uplink has ended.
+    Router(Box<MakeRouter>),
     /// Make a sandbox.
     Create(Box<Create>),
 }
@@ -30,6 +34,19 @@ pub struct Instance {
     pub cgroups: Vec<String>,
     /// Its directory for what need not outlive it.
     pub scratch: String,
+    /// Its table of rules on the host, where it has one.
+    pub host_rules: Option<HostRules>,
+    /// The program that loads rules, where it has a router.
+    pub router: Option<String>,
+}
+
+/// A router to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MakeRouter {
+    /// Comes back in the answer.
+    pub number: u64,
+    /// What is wanted.
+    pub router: Router,
 }
 
 /// A sandbox to make. Descriptors beside it, in this order: the guest's end of the link, the guest program, the write
@@ -51,7 +68,13 @@ pub enum Reply {
         /// The request's number.
         number: u64,
     },
-    /// There is no sandbox. Where a child was already cloned, its pidfd is beside this; it has been killed.
+    /// There is a router. Beside this are a socket in it and its network namespace; where its uplink is a process also that
+    /// one's lifeline (it ends when nobody holds this) and the user namespace of launchers.
+    Routed {
+        /// The request's number.
+        number: u64,
+    },
+    /// There is no sandbox, or no router. Where a child was already cloned, its pidfd is beside this; it has been killed.
     Failed {
         /// The request's number.
         number: u64,

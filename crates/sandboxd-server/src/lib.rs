@@ -12,6 +12,7 @@
 //! - [`sessions`]: who rents what until when.
 //! - [`workspaces`]: stored files on the host.
 //! - [`runtimes`]: what the operator allows, and images.
+//! - [`egress`]: what a sandbox may reach on the network.
 //! - [`backends`]: what a sandbox is made of.
 //! - [`store`]: the state directory.
 //! - [`server`]: the parts put together, from start to shutdown.
@@ -22,6 +23,7 @@ pub mod auth;
 pub mod backends;
 pub mod clock;
 pub mod config;
+pub mod egress;
 pub mod id;
 pub mod limits;
 mod pdf;

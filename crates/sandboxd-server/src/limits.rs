@@ -117,6 +117,13 @@ pub const ECHO_MEMBERS_MAX: usize = 20;
 pub const SHUTDOWN_DRAIN_SECONDS: u64 = 3;
 /// How long a `find` or `grep` of the older routes may take, in seconds.
 pub const SEARCH_SECONDS_MAX: u64 = 120;
+/// Networks in one list of what sandboxes may or may not reach.
+pub const DESTINATIONS_MAX: usize = 256;
+/// Name servers that the C library asks.
+pub const DNS_SERVERS_MAX: usize = 3;
+/// Connections to elsewhere that one sandbox may hold at once: the host's table of them, and the ports of the one address
+/// that all sandboxes share, are everybody's.
+pub const SANDBOX_CONNECTIONS_MAX: u32 = 1_024;
 /// Most bytes of the file that holds a made service token.
 pub const SERVICE_TOKEN_BYTES_MAX: usize = 4096;
 /// Most bytes of a file of policy changes.

@@ -96,9 +96,12 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N", value_parser = values::pids)]
     pub(crate) pids: Option<u64>,
 
-    /// What the program may reach: only `none`, its own loopback interface
-    #[arg(long, value_enum, value_name = "NETWORK", default_value_t = NetworkArgument::None)]
-    pub(crate) network: NetworkArgument,
+    /// What the program may reach: `none`, its own loopback interface, or `bridge`, the public Internet
+    ///
+    /// With `bridge` private and link-local addresses and this host's own stay out of reach; the settings network_allow,
+    /// network_deny and network_dns change that. The default is the configuration's.
+    #[arg(long, value_enum, value_name = "NETWORK")]
+    pub(crate) network: Option<NetworkArgument>,
 
     /// Go on although this host cannot enforce these ceilings, and do not mention them
     ///
@@ -129,6 +132,8 @@ pub(crate) struct RunArguments {
 pub(crate) enum NetworkArgument {
     /// Nothing but its own loopback interface
     None,
+    /// The public Internet, outbound
+    Bridge,
 }
 
 /// `sandboxd serve`

@@ -29,7 +29,7 @@ pub(crate) async fn backend(config: &Config) -> Result<Arc<dyn Backend>, Failure
     match config.backend {
         BackendName::Namespaces => {
             let programs = Programs::embedded().map_err(Failure::ours)?;
-            Namespaces::start(&config.state_dir, programs)
+            Namespaces::start_reaching(&config.state_dir, programs, config.egress.clone())
                 .await
                 .map_err(Failure::ours)
         }

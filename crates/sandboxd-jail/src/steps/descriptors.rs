@@ -4,7 +4,8 @@ use crate::child::Belongings;
 use crate::id_namespaces::KEPT_MAX;
 use crate::spawn::at;
 use crate::sys;
-use rustix::fd::{OwnedFd, RawFd};
+use rustix::fd::{AsFd, OwnedFd, RawFd};
+use rustix::io::Errno;
 use rustix::io::fcntl_dupfd_cloexec;
 use sandboxd_jail::report::{Failure, Step};
 use sandboxd_jail::wire::DESCRIPTORS_MAX;
@@ -34,6 +35,16 @@ pub(crate) struct Held {
     pub(crate) workspace: Option<OwnedFd>,
 }
 
+/// A copy of a descriptor among those that are kept.
+pub(crate) fn lift(descriptor: impl AsFd) -> Result<OwnedFd, Errno> {
+    fcntl_dupfd_cloexec(descriptor, FIRST)
+}
+
+/// Closes everything that the launcher holds.
+pub(crate) fn close_low() -> Result<(), Errno> {
+    sys::close_between(3, FIRST - 1)
+}
+
 /// Moves what is kept to high numbers and closes the rest.
 pub(crate) fn take(
     belongings: Belongings,
@@ -48,7 +59,7 @@ pub(crate) fn take(
         tasks,
     } = belongings;
     let up = |descriptor: OwnedFd| {
-        let copy = fcntl_dupfd_cloexec(&descriptor, FIRST);
+        let copy = lift(&descriptor);
         // The originals lie in the range that is closed below.
         std::mem::forget(descriptor);
         copy.map_err(at(Step::Descriptors))
@@ -62,7 +73,7 @@ pub(crate) fn take(
         layer: layer.map(up).transpose()?,
         workspace: workspace.map(up).transpose()?,
     };
-    sys::close_between(3, FIRST - 1).map_err(at(Step::Descriptors))?;
+    close_low().map_err(at(Step::Descriptors))?;
     // Its own session: no terminal of the host's is its terminal.
     rustix::process::setsid().map_err(at(Step::Descriptors))?;
     let null = rustix::fs::open(

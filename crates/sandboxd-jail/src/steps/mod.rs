@@ -10,6 +10,8 @@ pub(crate) mod loopback;
 
 pub(crate) mod handover;
 
+pub(crate) mod network;
+
 pub(crate) mod identity;
 
 pub(crate) mod views;

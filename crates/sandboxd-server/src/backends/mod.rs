@@ -54,10 +54,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
 }
 
 /// What a backend can enforce, and whether its sandboxes outlive the daemon.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     /// Per ceiling: enforced here, or why not.
     pub ceilings: BTreeMap<Ceiling, Enforcement>,
+    /// Whether a sandbox can have [`Network::Bridge`]: what that holds here, or why it cannot.
+    pub bridge: Enforcement,
     /// Whether sandboxes go on without the daemon.
     pub outlives_daemon: bool,
 }
@@ -75,7 +77,7 @@ pub enum Ceiling {
     Pids,
     /// Bytes on disk.
     Disk,
-    /// No network but the sandbox's own loopback.
+    /// What it reaches: no more than was asked for.
     Network,
     /// A uid range that no other session and no host user has.
     UidRange,
@@ -183,6 +185,8 @@ pub struct HostWorkspace {
 pub enum Network {
     /// Nothing but its own loopback.
     None,
+    /// The public Internet, outbound, by address translation; and what the operator allows beside it.
+    Bridge,
 }
 
 /// An image that is ready on this host.

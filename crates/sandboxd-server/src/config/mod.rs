@@ -30,6 +30,7 @@ pub use policy::{PolicyChange, PolicyRefusal, RuntimeChange};
 pub use print::print_config;
 pub use settings::{SETTINGS, Setting};
 
+use crate::egress::Egress;
 use crate::runtimes::{Ceilings, Runtime};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -50,6 +51,8 @@ pub struct Config {
     pub drain_timeout: u64,
     /// A JSON file with changes to the policy, read again when it changes.
     pub policy_overrides: Option<PathBuf>,
+    /// What sandboxes with a network may reach.
+    pub egress: Egress,
     /// Who may rent what.
     pub service: Service,
 }

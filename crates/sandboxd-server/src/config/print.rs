@@ -1,6 +1,7 @@
 //! The effective settings as TOML, which reads back as the same configuration. The token is left out.
 
 use super::{BackendName, Config, TokenSource};
+use crate::egress::Dns;
 use crate::runtimes::{Runtime, Source};
 use toml::{Table, Value};
 
@@ -43,6 +44,14 @@ pub fn print_config(config: &Config) -> String {
     put("pids_limit", number(values.pids));
     put("tmpfs_size", optional(service.texts.tmpfs_size.as_ref()));
     put("network_mode", optional(values.network_mode.as_ref()));
+    let egress = &config.egress;
+    put("network_allow", list(&egress.allow));
+    put("network_deny", list(&egress.deny));
+    // The host's are the default, which has no spelling of its own.
+    if let Dns::Servers(servers) = &egress.dns {
+        let off = servers.is_empty();
+        put("network_dns", if off { text(OFF) } else { list(servers) });
+    }
     put("oci_runtime", optional(values.oci_runtime.as_ref()));
     put("work_dir", text(&service.work_dir));
     put(
@@ -179,6 +188,10 @@ fn own_entry(runtime: &Runtime, name: &str) -> Table {
 
 fn text(value: impl ToString) -> Value {
     Value::String(value.to_string())
+}
+
+fn list<T: std::fmt::Display>(items: &[T]) -> Value {
+    Value::Array(items.iter().map(text).collect())
 }
 
 fn optional(value: Option<impl ToString>) -> Value {

@@ -5,13 +5,15 @@ use super::layers::{Found, Raw, Warning};
 use super::{BackendName, Config, Service, ServiceCeilings, SizeTexts, TokenSource};
 use super::{allowlist, parse};
 use crate::backends::Ceiling;
+use crate::egress::{Dns, Egress};
 use crate::limits::{
-    DRAIN_TIMEOUT_SECONDS_DEFAULT, DRAIN_TIMEOUT_SECONDS_MAX, JSON_BODY_BYTES_DEFAULT,
-    JSON_BODY_BYTES_MAX, JSON_BODY_BYTES_MIN,
+    DESTINATIONS_MAX, DNS_SERVERS_MAX, DRAIN_TIMEOUT_SECONDS_DEFAULT, DRAIN_TIMEOUT_SECONDS_MAX,
+    JSON_BODY_BYTES_DEFAULT, JSON_BODY_BYTES_MAX, JSON_BODY_BYTES_MIN,
 };
 use crate::runtimes::{Ceilings, Runtime, catalogue};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// One setting: its name in a file, and with `SANDBOXD_` before it, in capitals, in the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +87,22 @@ pub const SETTINGS: &[Setting] = &[
         "processes and threads of a sandbox (512); optional",
     ),
     setting("tmpfs_size", "size of /tmp in memory (64m); optional"),
-    setting("network_mode", "network of a sandbox (none); optional"),
+    setting(
+        "network_mode",
+        "network of a sandbox: none or bridge (none); optional",
+    ),
+    setting(
+        "network_allow",
+        "networks that a sandbox with a network may reach although they are denied, comma-separated",
+    ),
+    setting(
+        "network_deny",
+        "networks that a sandbox may not reach, beside those that are denied anyway, comma-separated",
+    ),
+    setting(
+        "network_dns",
+        "name servers of a sandbox with a network (the host's); optional",
+    ),
     setting(
         "oci_runtime",
         "container runtime, for backends that have one; optional",
@@ -240,6 +257,7 @@ pub(super) fn build(found: &Found, warnings: &mut Vec<Warning>) -> Result<Config
             drain_seconds,
         )?,
         policy_overrides: found.optional("policy_overrides", None, absolute_path)?,
+        egress: egress(found)?,
         service: service(found)?,
     })
 }
@@ -363,6 +381,43 @@ fn ceilings(found: &Found) -> Result<(ServiceCeilings, SizeTexts, Option<u64>), 
         tmpfs_size,
     };
     Ok((ceilings, texts, tmpfs_bytes))
+}
+
+fn egress(found: &Found) -> Result<Egress, ConfigError> {
+    let servers: Parse<Vec<Ipv4Addr>> = |text| {
+        let servers: Result<Vec<Ipv4Addr>, _> =
+            text.split(',').map(|one| one.trim().parse()).collect();
+        match servers {
+            Ok(servers) if servers.len() <= DNS_SERVERS_MAX => Ok(servers),
+            _ => Err("expected one to three IPv4 addresses of name servers"),
+        }
+    };
+    let dns = found.optional("network_dns", None, servers)?;
+    let dns = match (dns, found.raw("network_dns")) {
+        (Some(servers), _) => Dns::Servers(servers),
+        (None, Some(_)) => Dns::Servers(Vec::new()),
+        (None, None) => Dns::Host,
+    };
+    Ok(Egress {
+        allow: found.value("network_allow", Vec::new(), destinations)?,
+        deny: found.value("network_deny", Vec::new(), destinations)?,
+        dns,
+    })
+}
+
+/// Texts between commas, each with a meaning. None at all is an empty list; one without a meaning is an error.
+fn destinations<T: FromStr<Err = &'static str>>(text: &str) -> Result<Vec<T>, &'static str> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let parsed: Vec<T> = text
+        .split(',')
+        .map(|one| one.trim().parse())
+        .collect::<Result<_, _>>()?;
+    match parsed.len() {
+        0..=DESTINATIONS_MAX => Ok(parsed),
+        _ => Err("expected at most 256 networks"),
+    }
 }
 
 fn runtimes(found: &Found) -> Result<Vec<Runtime>, ConfigError> {

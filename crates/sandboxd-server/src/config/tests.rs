@@ -197,6 +197,15 @@ fn a_bad_value_is_named_with_what_was_found() {
         ("SANDBOXD_LISTEN", "127.0.0.1"),
         ("SANDBOXD_NETWORK_MODE", "host"),
         ("SANDBOXD_NETWORK_MODE", "container:x"),
+        ("SANDBOXD_NETWORK_ALLOW", "10.0.0.1/8"),
+        ("SANDBOXD_NETWORK_ALLOW", "10.0.0.0/8,"),
+        ("SANDBOXD_NETWORK_ALLOW", "intranet.example"),
+        ("SANDBOXD_NETWORK_ALLOW", "null"),
+        ("SANDBOXD_NETWORK_ALLOW", "127.0.0.1:80"),
+        ("SANDBOXD_NETWORK_DENY", "fd00::/8"),
+        ("SANDBOXD_NETWORK_DENY", "8.8.8.8:53"),
+        ("SANDBOXD_NETWORK_DNS", "one.example"),
+        ("SANDBOXD_NETWORK_DNS", "1.1.1.1,8.8.8.8,9.9.9.9,8.8.4.4"),
         ("SANDBOXD_SANDBOX_UID", "4294967296"),
         ("SANDBOXD_DEFAULT_RUNTIME", "nope"),
         ("SANDBOXD_ALLOW_UNENFORCED", "memory,everything"),
@@ -311,6 +320,51 @@ fn unknown_variables_are_warned_about_and_foreign_ones_are_not() {
             "SANDBOXD_MAX_WORKERS has no effect: blocking work needs no pool here",
         ]
     );
+}
+
+#[test]
+fn what_sandboxes_may_reach_is_read_and_an_empty_list_opens_nothing() {
+    let nothing = read(&[]).expect("defaults").egress;
+    assert_eq!(nothing, crate::egress::Egress::default());
+    for empty in ["", " "] {
+        let read = read(&[("SANDBOXD_NETWORK_ALLOW", empty)]).expect("read");
+        assert_eq!(read.egress, nothing, "{empty:?}");
+    }
+    assert_eq!(
+        read_file("network_allow = []").expect("read").egress,
+        nothing
+    );
+    let config = read_file(
+        "network_allow = [\"10.1.0.0/16\", \"10.2.3.4:5432\"]\nnetwork_deny = \"8.8.8.0/24\"\nnetwork_dns = [\"9.9.9.9\"]",
+    )
+    .expect("read");
+    let egress = &config.egress;
+    let allowed: Vec<String> = egress.allow.iter().map(ToString::to_string).collect();
+    assert_eq!(allowed, ["10.1.0.0/16", "10.2.3.4:5432"]);
+    assert!(egress.denied().contains(&"8.8.8.0/24".parse().unwrap()));
+    let servers = crate::egress::Dns::Servers(vec!["9.9.9.9".parse().unwrap()]);
+    assert_eq!(egress.dns, servers);
+    assert_eq!(
+        read_file(&print_config(&config)).expect("read").egress,
+        *egress
+    );
+    let off = read(&[("SANDBOXD_NETWORK_DNS", "")]).expect("read");
+    assert_eq!(off.egress.dns, crate::egress::Dns::Servers(Vec::new()));
+    assert_eq!(
+        read_file(&print_config(&off)).expect("read").egress,
+        off.egress
+    );
+    // What is no list of networks, or no setting at all, stops the start.
+    for bad in [
+        "network_allow = 10",
+        "network_allow = [10]",
+        "network_allow = null",
+        "network_allow = { any = true }",
+        "network_allowed = []",
+        "[network]\nallow = []",
+    ] {
+        assert!(read_file(bad).is_err(), "{bad}");
+    }
 }
 
 #[test]

@@ -12,8 +12,10 @@ const HOSTNAME: &str = "sandbox";
 /// Why there is no such sandbox on any backend that exists.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// Another network than none.
-    #[error("network mode {0:?} cannot be given: only \"none\" can")]
+    /// A network of a container engine's, by its name.
+    #[error(
+        "network mode {0:?} cannot be given: this backend has \"none\" and \"bridge\", and no container engine's networks"
+    )]
     Network(String),
     /// A container runtime by name.
     #[error("OCI runtime {0:?} cannot be used by this backend")]
@@ -38,9 +40,11 @@ pub fn sandbox_spec(
         .network_mode
         .as_ref()
         .or(shared.values.network_mode.as_ref());
-    if let Some(mode) = network.filter(|mode| *mode != "none") {
-        return Err(SpecError::Network(mode.clone()));
-    }
+    let network = match network.map(String::as_str) {
+        None | Some("none") => Network::None,
+        Some("bridge") => Network::Bridge,
+        Some(name) => return Err(SpecError::Network(name.to_owned())),
+    };
     let oci = own
         .oci_runtime
         .as_ref()
@@ -73,7 +77,7 @@ pub fn sandbox_spec(
         cpu_shares: asked(own.cpu_shares, shared.values.cpu_shares, true),
         pids: asked(own.pids, shared.values.pids, shared.pids_explicit),
         tmpfs_bytes: service.tmpfs_bytes,
-        network: Network::None,
+        network,
         user,
         keep_layer: service.persist_containers,
         allow_unenforced: service.allow_unenforced.clone(),

@@ -91,6 +91,7 @@ pub(super) fn all(state_dir: Option<&Path>, trial: &Trial) -> Vec<Check> {
         cgroups::check(root),
     ];
     checks.extend(ceilings(trial));
+    checks.extend(bridge(trial, root));
     checks.push(overlay(root));
     checks.push(mapped_owners(root, &dir));
     checks.push(landlock());
@@ -187,6 +188,29 @@ fn ceilings(trial: &Trial) -> Vec<Check> {
             }
         })
         .collect()
+}
+
+/// Whether sandboxes can reach the network: tried by one that does.
+fn bridge(trial: &Trial, root: bool) -> Option<Check> {
+    const NAME: &str = "network: bridge";
+    let get = if root {
+        "install nftables"
+    } else {
+        "install nftables, and passt or slirp4netns; open /dev/net/tun to this user"
+    };
+    Some(match trial.bridge()? {
+        Ok((took, how)) => Check::yes(
+            NAME,
+            format!("{how} (set up in {:.1} ms)", took.as_secs_f64() * 1_000.0),
+        ),
+        Err(why) => Check::missing(
+            NAME,
+            State::No,
+            why,
+            "sessions of runtimes with network_mode = \"bridge\" are refused",
+            get,
+        ),
+    })
 }
 
 /// A ceiling's name here, what it costs to go without, and how to get it.

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::sandbox::{Sandbox, Workshop, configuration};
 use sandboxd_protocol::client::{Client, Output};
 use sandboxd_protocol::message::{OutputLimit, Run};
-use sandboxd_server::backends::{Capabilities, Ceiling, PreparedImage};
+use sandboxd_server::backends::{Capabilities, Ceiling, Enforcement, Network, PreparedImage};
 use sandboxd_server::config::{Config, Flags, Service};
 use sandboxd_server::runtimes::{Runtime, Source};
 use sandboxd_server::sessions::sandbox_spec;
@@ -17,6 +17,7 @@ pub(super) struct Trial {
     state_dir: Option<PathBuf>,
     service: Option<Service>,
     capabilities: Option<Capabilities>,
+    bridge: Option<Result<(Duration, String), String>>,
     result: Result<Duration, Failure>,
 }
 
@@ -41,6 +42,11 @@ impl Trial {
         self.service.as_ref()
     }
 
+    /// How long it took to give a sandbox a network and what that holds, or why there is none; where the backend started.
+    pub(super) fn bridge(&self) -> Option<Result<(Duration, String), String>> {
+        self.bridge.clone()
+    }
+
     /// The configured state directory, where the configuration could be read.
     pub(super) fn state_dir(&self) -> Option<&Path> {
         self.state_dir.as_deref()
@@ -53,6 +59,7 @@ pub(super) fn trial(state_dir: Option<&Path>) -> Trial {
         state_dir: None,
         service: None,
         capabilities: None,
+        bridge: None,
         result: Err(Failure::ours("not tried")),
     };
     trial.result = tokio::runtime::Builder::new_current_thread()
@@ -74,21 +81,40 @@ async fn attempt(trial: &mut Trial, state_dir: Option<&Path>) -> Result<Duration
     let workshop = Workshop::start(&config).await?;
     trial.capabilities = Some(workshop.capabilities().await);
     let started = Instant::now();
-    let made = match plain(&workshop, &config).await {
+    let made = match plain(&workshop, &config, Network::None).await {
         Ok(sandbox) => run_nothing(&sandbox.client).await,
         Err(failure) => Err(failure),
     };
     let took = started.elapsed();
+    if made.is_ok() {
+        trial.bridge = Some(bridged(&workshop, &config).await);
+    }
     workshop.close().await;
     made.map(|()| took)
 }
 
-/// A sandbox of the host's own system files, with nothing that was asked for.
-async fn plain(workshop: &Workshop, config: &Config) -> Result<Sandbox, Failure> {
+/// A sandbox with a network.
+async fn bridged(workshop: &Workshop, config: &Config) -> Result<(Duration, String), String> {
+    if let Enforcement::Unenforced(why) = workshop.capabilities().await.bridge {
+        return Err(why);
+    }
+    let started = Instant::now();
+    let made = plain(workshop, config, Network::Bridge).await;
+    let made = made.map_err(|failure| failure.text)?;
+    match made.enforced.get(&Ceiling::Network) {
+        Some(Enforcement::Enforced(how)) => Ok((started.elapsed(), how.clone())),
+        Some(Enforcement::Unenforced(why)) => Err(why.clone()),
+        None => Err("the sandbox has none".to_owned()),
+    }
+}
+
+/// A sandbox of the host's own system files, with nothing that was asked for but a network.
+async fn plain(workshop: &Workshop, config: &Config, network: Network) -> Result<Sandbox, Failure> {
     let runtime = Runtime::plain("host", "host", Source::Host);
     let spec = sandbox_spec(&config.service, &runtime, PreparedImage::Host, None);
     let mut spec = spec.map_err(Failure::ours)?;
     spec.keep_layer = false;
+    spec.network = network;
     // What cannot be enforced has lines of its own.
     spec.allow_unenforced = Ceiling::ALL.to_vec();
     workshop.make(&runtime, spec).await

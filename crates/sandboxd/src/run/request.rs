@@ -5,7 +5,7 @@ use crate::arguments::{NetworkArgument, RunArguments};
 use crate::failure::Failure;
 use crate::values;
 use sandboxd_protocol::message::{OutputLimit, Run};
-use sandboxd_server::backends::{Asked, HostWorkspace, PreparedImage, SandboxSpec};
+use sandboxd_server::backends::{Asked, HostWorkspace, Network, PreparedImage, SandboxSpec};
 use sandboxd_server::config::Service;
 use sandboxd_server::runtimes::Runtime;
 use sandboxd_server::sessions::sandbox_spec;
@@ -41,9 +41,13 @@ pub(super) fn request(arguments: RunArguments, service: &Service) -> Result<Requ
         ))
     })?;
     let workspace = arguments.workspace.as_deref().map(workspace).transpose()?;
-    let NetworkArgument::None = arguments.network;
     let mut spec =
         sandbox_spec(service, runtime, PreparedImage::Empty, None).map_err(Failure::ours)?;
+    match arguments.network {
+        None => {}
+        Some(NetworkArgument::None) => spec.network = Network::None,
+        Some(NetworkArgument::Bridge) => spec.network = Network::Bridge,
+    }
     spec.workspace = workspace;
     spec.keep_layer = false;
     spec.allow_unenforced

@@ -5,7 +5,7 @@ use crate::doctor::host_memory;
 use crate::failure::FAILED;
 use crate::output;
 use crate::sandbox::Workshop;
-use sandboxd_server::backends::{Ceiling, Enforcement, PreparedImage, SandboxSpec};
+use sandboxd_server::backends::{Ceiling, Enforcement, Network, PreparedImage, SandboxSpec};
 use sandboxd_server::config::{Config, Outlook, Survives, Warning};
 use sandboxd_server::runtimes::Runtime;
 use sandboxd_server::sessions::sandbox_spec;
@@ -103,7 +103,11 @@ async fn runtimes(findings: &mut Findings, config: &Config, workshop: &Workshop)
     for (alias, runtime) in &config.service.runtimes {
         let is_default = *alias == config.service.default_runtime;
         let tried = match specification(config, runtime) {
-            Ok(spec) => try_one(workshop, runtime, spec, is_default).await,
+            Ok(spec) => {
+                // Whether a network can be had is known when one was.
+                let whole = is_default || spec.network != Network::None;
+                try_one(workshop, runtime, spec, whole).await
+            }
             Err(why) => Err(why),
         };
         match tried {
@@ -124,7 +128,7 @@ fn specification(config: &Config, runtime: &Runtime) -> Result<SandboxSpec, Stri
     Ok(spec)
 }
 
-/// Makes the image ready, and for the default runtime a sandbox of it.
+/// Makes the image ready, and for the default runtime, and those with a network, a sandbox of it.
 async fn try_one(
     workshop: &Workshop,
     runtime: &Runtime,

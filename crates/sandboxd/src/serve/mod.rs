@@ -15,9 +15,12 @@ use crate::limits::CLOSE_SECONDS_MAX;
 use crate::output;
 use crate::run::Signals;
 use crate::sandbox::{backend, not_enforced_line};
-use sandboxd_server::backends::{Backend, Ceiling};
+use sandboxd_server::backends::{
+    Backend, Capabilities, Ceiling, Enforcement, Network, PreparedImage,
+};
 use sandboxd_server::config::{Config, Flags, Layers, Outlook, print_config};
 use sandboxd_server::server::Server;
+use sandboxd_server::sessions::sandbox_spec;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,10 +89,9 @@ async fn until_asked(config: Config) -> Result<ExitCode, Failure> {
     let backend = backend(&config)
         .await
         .map_err(|failure| failed(failure.text))?;
-    let unenforced = not_enforced_line(
-        &backend.capabilities().await.ceilings,
-        &not_to_mention(&config),
-    );
+    let capabilities = backend.capabilities().await;
+    let unenforced = not_enforced_line(&capabilities.ceilings, &not_to_mention(&config));
+    let without_network = without_network(&config, &capabilities);
     let drain = Duration::from_secs(config.drain_timeout);
     let outlook = outlook(&config);
     let server = match Server::start(config, Arc::clone(&backend)).await {
@@ -100,7 +102,7 @@ async fn until_asked(config: Config) -> Result<ExitCode, Failure> {
         }
     };
     say(&outlook);
-    if let Some(line) = unenforced {
+    for line in unenforced.iter().chain(&without_network) {
         tracing::warn!("{line}");
     }
     if let Some(file) = server.token_file() {
@@ -132,6 +134,34 @@ async fn until_asked(config: Config) -> Result<ExitCode, Failure> {
         // Everything in the sandboxes goes with us; the launcher removes what is left of them.
         second = signals.next() => Ok(ExitCode::from(second.code())),
     }
+}
+
+/// A line for each runtime whose sessions will be refused since there is no network to give them.
+fn without_network(config: &Config, capabilities: &Capabilities) -> Vec<String> {
+    let Enforcement::Unenforced(why) = &capabilities.bridge else {
+        return Vec::new();
+    };
+    let service = &config.service;
+    let wants = |runtime: &sandboxd_server::runtimes::Runtime| {
+        sandbox_spec(service, runtime, PreparedImage::Empty, None)
+            .is_ok_and(|spec| spec.network == Network::Bridge)
+    };
+    let consequence = if service.allow_unenforced.contains(&Ceiling::Network) {
+        "its sessions have no network"
+    } else {
+        "its sessions are refused"
+    };
+    service
+        .runtimes
+        .values()
+        .filter(|runtime| wants(runtime))
+        .map(|runtime| {
+            let alias = &runtime.alias;
+            format!(
+                "runtime {alias}: network \"bridge\" is not possible here: {why}; {consequence}"
+            )
+        })
+        .collect()
 }
 
 /// What the configuration comes to, before somebody finds out.

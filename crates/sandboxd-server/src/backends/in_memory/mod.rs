@@ -154,6 +154,7 @@ impl Backend for InMemory {
             .map(|ceiling| (*ceiling, in_name_only()))
             .collect();
         Capabilities {
+            bridge: Enforcement::Unenforced("a double reaches nothing".to_owned()),
             ceilings,
             outlives_daemon: false,
         }

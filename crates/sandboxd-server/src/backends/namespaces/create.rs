@@ -7,6 +7,7 @@ use super::half::{Claim, Half};
 use super::launch::LaunchError;
 use super::layers::Layer;
 use super::meter::SandboxMeter;
+use super::network::{self, Joined};
 use super::plan::{self, Circumstances};
 use super::users::{COUNT, STORAGE_FIRST};
 use super::{HasLayer, Inner, Sandbox, cgroups, lock, workspace};
@@ -329,7 +330,11 @@ async fn launch(
     half: &mut Half,
     prepared: Prepared,
 ) -> Result<Running, Launched> {
-    let plan = plan_of(inner, spec, half, &prepared)?;
+    let accepted = spec.allow_unenforced.contains(&Ceiling::Network);
+    let join = network::join(inner, spec.network, accepted).await?;
+    let joined = join.joined();
+    half.network = joined.map(|joined| joined.number);
+    let plan = plan_of(inner, spec, half, &prepared, joined)?;
     let (ours, theirs) =
         std::os::unix::net::UnixStream::pair().map_err(|error| step("making the link", error))?;
     ours.set_nonblocking(true)
@@ -372,7 +377,14 @@ async fn launch(
         None => step("starting the guest", "the first process died on the way").into(),
     })?;
     let link = UnixStream::from_std(ours).map_err(|error| step("making the link", error))?;
-    Ok(finish(inner, spec, half, prepared.owner_enforced, link))
+    let mut own = Enforced::new();
+    own.extend(
+        prepared
+            .owner_enforced
+            .map(|owner| (Ceiling::WorkspaceOwner, owner)),
+    );
+    own.extend(network::enforced(inner, &join).map(|enforcement| (Ceiling::Network, enforcement)));
+    Ok(finish(inner, spec, half, own, link))
 }
 
 /// A failure's cause, without its step, which the error names already.
@@ -401,6 +413,7 @@ fn plan_of(
     spec: &SandboxSpec,
     half: &Half,
     prepared: &Prepared,
+    joined: Option<&Joined>,
 ) -> Result<Plan, CreateError> {
     let users = match half.range {
         Some(first) => Users::Range {
@@ -409,8 +422,6 @@ fn plan_of(
         },
         None => Users::Single {
             inside: spec.user.unwrap_or(0),
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
         },
     };
     let cpus = half.cpus.clone();
@@ -429,6 +440,13 @@ fn plan_of(
             .map(|layer| layer.path.display().to_string()),
         cpus,
         cpus_seen,
+        network: match joined {
+            Some(joined) => sandboxd_jail::plan::Network::Routed {
+                number: joined.number,
+            },
+            None => sandboxd_jail::plan::Network::Loopback,
+        },
+        resolvers: joined.map_or(&[], |joined| &joined.resolvers),
         seat: prepared.place.seat.clone(),
         pids_by_resource: inner.pids_by_resource,
     };
@@ -458,17 +476,18 @@ fn finish(
     inner: &Arc<Inner>,
     spec: &SandboxSpec,
     half: &mut Half,
-    owner: Option<Enforcement>,
+    own: Enforced,
     link: UnixStream,
 ) -> Running {
-    let enforced = enforced(inner, spec, owner);
     let counters = Arc::new(inner.cgroups.counters(half.id.as_str()));
+    let enforced = enforced(inner, spec, own);
     if let Some(pidfd) = half.child.take() {
         let sandbox = Sandbox {
             pidfd,
             range: half.range,
             cpus: std::mem::take(&mut half.cpus),
             layer: half.layer,
+            network: half.network,
         };
         lock(&inner.sandboxes).insert(half.id.clone(), Arc::new(sandbox));
         half.done = true;
@@ -481,8 +500,8 @@ fn finish(
     }
 }
 
-/// What is in place for this sandbox: of the ceilings, those that it has.
-fn enforced(inner: &Inner, spec: &SandboxSpec, owner: Option<Enforcement>) -> Enforced {
+/// What is in place for this sandbox: of the ceilings, those that it has; `own` are those that are as they are for it.
+fn enforced(inner: &Inner, spec: &SandboxSpec, own: Enforced) -> Enforced {
     let has = |ceiling: &Ceiling| match ceiling {
         Ceiling::Memory => spec.memory_bytes.is_some(),
         Ceiling::Cpus => spec.cpus.is_some(),
@@ -498,8 +517,6 @@ fn enforced(inner: &Inner, spec: &SandboxSpec, owner: Option<Enforcement>) -> En
         .filter(|(ceiling, _)| has(ceiling))
         .map(|(ceiling, enforcement)| (*ceiling, enforcement.clone()))
         .collect();
-    if let Some(owner) = owner {
-        enforced.insert(Ceiling::WorkspaceOwner, owner);
-    }
+    enforced.extend(own);
     enforced
 }

@@ -20,7 +20,9 @@ pub(super) async fn stop(
         return Ok(());
     };
     end(inner, id, &sandbox).await.map_err(StopError)?;
-    lock(&inner.sandboxes).remove(id);
+    if lock(&inner.sandboxes).remove(id).is_some() {
+        inner.networks.give_back(sandbox.network);
+    }
     let kept = keep == KeepLayer::Yes && sandbox.layer == HasLayer::Keepable;
     let (theirs, at) = (Arc::clone(inner), id.clone());
     let layer = sandbox.layer;

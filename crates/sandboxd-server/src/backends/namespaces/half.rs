@@ -50,6 +50,8 @@ pub(super) struct Half {
     pub(super) layer_is_old: bool,
     /// The host went down while that layer was in use.
     pub(super) layer_is_torn: bool,
+    /// Its address.
+    pub(super) network: Option<u16>,
     /// Whether cgroup directories may have been made.
     pub(super) cgroups: bool,
     /// The first process.
@@ -81,6 +83,7 @@ impl Half {
             layer: HasLayer::No,
             layer_is_old: false,
             layer_is_torn: false,
+            network: None,
             cgroups: false,
             child: None,
             done: false,
@@ -93,7 +96,7 @@ impl Half {
         let (inner, id) = (Arc::clone(&self.inner), self.id.clone());
         let claim = Arc::clone(&self.claim);
         let (child, cpus) = (self.child.take(), std::mem::take(&mut self.cpus));
-        let cgroups = self.cgroups;
+        let (cgroups, network) = (self.cgroups, self.network.take());
         let layer = self.layer != HasLayer::No && !self.layer_is_old;
         // A kept layer keeps its ids.
         let range = self.range.take().filter(|_| !self.layer_is_old);
@@ -108,7 +111,10 @@ impl Half {
                 tokio::task::spawn_blocking(move || remove(&theirs, &id, cgroups, layer)).await;
             match removed {
                 // Only when nothing of it is left may somebody else have its ids.
-                Ok(Ok(())) => ending::give_back(&inner, range, &cpus),
+                Ok(Ok(())) => {
+                    ending::give_back(&inner, range, &cpus);
+                    inner.networks.give_back(network);
+                }
                 Ok(Err(error)) => tracing::warn!(error, "a sandbox that did not come to be"),
                 Err(error) => tracing::warn!(%error, "a sandbox that did not come to be"),
             }

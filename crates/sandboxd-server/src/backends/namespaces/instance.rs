@@ -7,6 +7,7 @@
 use crate::id::SandboxId;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use sandboxd_jail::network::HostRules;
 use sandboxd_jail::remains;
 use sandboxd_jail::wire::Instance as Told;
 use std::fs;
@@ -16,6 +17,10 @@ use std::path::{Path, PathBuf};
 
 /// The file that names an instance's cgroup directories.
 const CGROUPS: &str = "cgroups";
+/// The file that names what is to be taken out of the host's rules.
+const HOST_RULES: &str = "host-rules";
+/// What the names of tables of rules begin with.
+pub(super) const TABLE_PREFIX: &str = "sandboxd-";
 /// The lock file.
 const LOCK: &str = "lock";
 
@@ -65,6 +70,12 @@ impl Instance {
         fs::write(self.directory.join(CGROUPS), text)
     }
 
+    /// Writes down what is put into the host's rules, before it is.
+    pub(super) fn note_host_rules(&self, rules: &HostRules) -> io::Result<()> {
+        let text = format!("{}\n{}\n", rules.nft, rules.table);
+        fs::write(self.directory.join(HOST_RULES), text)
+    }
+
     /// What the launcher has to know to clean up.
     pub(super) fn told(&self, cgroups: &[PathBuf]) -> Told {
         Told {
@@ -73,6 +84,8 @@ impl Instance {
                 .map(|path| path.display().to_string())
                 .collect(),
             scratch: self.directory.display().to_string(),
+            host_rules: None,
+            router: None,
         }
     }
 
@@ -146,6 +159,8 @@ pub(super) fn sweep(state_dir: &Path) -> usize {
         let told = Told {
             cgroups: cgroups.lines().map(str::to_owned).collect(),
             scratch: directory.display().to_string(),
+            host_rules: noted_host_rules(&directory),
+            router: None,
         };
         remains::remove_instance(&told);
         if directory.exists() {
@@ -156,6 +171,15 @@ pub(super) fn sweep(state_dir: &Path) -> usize {
         drop(lock);
     }
     swept
+}
+
+/// What a former instance put into the host's rules.
+fn noted_host_rules(directory: &Path) -> Option<HostRules> {
+    let text = fs::read_to_string(directory.join(HOST_RULES)).ok()?;
+    let mut lines = text.lines();
+    let (nft, table) = (lines.next()?.to_owned(), lines.next()?.to_owned());
+    let ours = table.starts_with(TABLE_PREFIX);
+    ours.then_some(HostRules { nft, table })
 }
 
 /// Makes sure that nobody but its owner may enter a directory.

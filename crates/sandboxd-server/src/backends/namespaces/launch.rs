@@ -11,9 +11,12 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+use sandboxd_jail::network::{HostRules, Router};
 use sandboxd_jail::plan::Plan;
 use sandboxd_jail::report::Failure;
-use sandboxd_jail::wire::{self, Create, DESCRIPTORS_MAX, Instance, Reply, Request, WireError};
+use sandboxd_jail::wire::{
+    self, Create, DESCRIPTORS_MAX, Instance, MakeRouter, Reply, Request, WireError,
+};
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -32,6 +35,9 @@ const REPLY_BYTES_MAX: usize = 8 * 1024;
 /// How long a launcher that was told to end may take: it removes what is left of this instance.
 const END_WAIT: Duration = Duration::from_secs(15);
 
+/// How long a router may take: rules are loaded, and a process may have to start.
+const ROUTER_WAIT: Duration = Duration::from_secs(25);
+
 /// Why a plan got no child.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LaunchError {
@@ -44,6 +50,9 @@ pub(super) enum LaunchError {
     /// The plan is too long.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// It is still busy.
+    #[error("the launcher has not answered within {} s", ROUTER_WAIT.as_secs())]
+    Slow,
     /// It said why.
     #[error("{failure}")]
     Failed {
@@ -57,7 +66,8 @@ pub(super) enum LaunchError {
     Socket(#[from] std::io::Error),
 }
 
-type Answer = Result<OwnedFd, LaunchError>;
+/// The descriptors beside an answer, or why there are none.
+type Answer = Result<Vec<OwnedFd>, LaunchError>;
 type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
 
 /// The launcher that runs now, and how to start another.
@@ -67,9 +77,22 @@ pub(super) struct Launcher {
     instance: Instance,
     /// Kept open by the launcher too, so that the instance counts as alive while it still cleans up.
     lock: OwnedFd,
+    /// The router, for the next launcher; held only while it is looked at.
+    kept: Mutex<Kept>,
     numbers: AtomicU64,
     /// Locked while one is started; never over an answer.
     current: tokio::sync::Mutex<Option<Arc<Process>>>,
+}
+
+/// What one launcher made and the next takes over.
+#[derive(Debug, Default)]
+struct Kept {
+    /// What is to be taken off the host at the end.
+    host_rules: Option<HostRules>,
+    /// The program that loads rules, where there is a router.
+    nft: Option<String>,
+    /// A socket in the router, the router, and the user namespace of launchers where they have one.
+    descriptors: Vec<OwnedFd>,
 }
 
 #[derive(Debug)]
@@ -88,6 +111,7 @@ impl Launcher {
             program,
             instance,
             lock,
+            kept: Mutex::new(Kept::default()),
             numbers: AtomicU64::new(1),
             current: tokio::sync::Mutex::new(None),
         }
@@ -104,9 +128,43 @@ impl Launcher {
         plan: Plan,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<OwnedFd, LaunchError> {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let number = self.number();
         let request = Request::Create(Box::new(Create { number, plan }));
-        let bytes = wire::encode(&request)?;
+        let answer = self.ask(number, &request, descriptors).await?;
+        answer.into_iter().next().ok_or(LaunchError::Lost)
+    }
+
+    /// A router, which stays for as long as this lives. The answer is the lifeline of its uplink, where that is a process.
+    pub(super) async fn route(
+        &self,
+        router: Router,
+        host_rules: Option<HostRules>,
+    ) -> Result<Option<OwnedFd>, LaunchError> {
+        lock(&self.kept).host_rules = host_rules;
+        let number = self.number();
+        let nft = router.nft.clone();
+        let request = Request::Router(Box::new(MakeRouter { number, router }));
+        let asked = self.ask(number, &request, &[]);
+        let answer = tokio::time::timeout(ROUTER_WAIT, asked).await;
+        let mut descriptors = answer.map_err(|_| LaunchError::Slow)??;
+        if descriptors.len() < 2 {
+            return Err(LaunchError::Lost);
+        }
+        let mut others = descriptors.split_off(2).into_iter();
+        let lifeline = others.next();
+        descriptors.extend(others);
+        let mut kept = lock(&self.kept);
+        kept.nft = Some(nft);
+        kept.descriptors = descriptors;
+        Ok(lifeline)
+    }
+
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    async fn ask(&self, number: u64, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Answer {
+        let bytes = wire::encode(request)?;
         let process = self.process().await?;
         let (sender, receiver) = oneshot::channel();
         match &mut *lock(&process.waiting) {
@@ -156,8 +214,9 @@ impl Launcher {
             .map_err(LaunchError::Start)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         let socket = Arc::new(sys::watch(ours, interest)?);
-        let hello = wire::encode(&Request::Instance(self.instance.clone()))?;
-        send(&socket, &hello, &[self.lock.as_fd()]).await?;
+        let (hello, descriptors) = self.hello()?;
+        let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        send(&socket, &hello, &descriptors).await?;
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let reader = tokio::spawn(read(Arc::clone(&socket), Arc::clone(&waiting)));
         Ok(Process {
@@ -166,6 +225,21 @@ impl Launcher {
             reader,
             child: Mutex::new(child),
         })
+    }
+
+    /// What a new launcher has to know, and has to hold.
+    fn hello(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), LaunchError> {
+        let mut instance = self.instance.clone();
+        let mut descriptors = vec![self.lock.try_clone()?];
+        {
+            let kept = lock(&self.kept);
+            instance.host_rules.clone_from(&kept.host_rules);
+            instance.router.clone_from(&kept.nft);
+            for descriptor in &kept.descriptors {
+                descriptors.push(descriptor.try_clone()?);
+            }
+        }
+        Ok((wire::encode(&Request::Instance(instance))?, descriptors))
     }
 
     /// Lets the launcher end, which removes what is left of this instance, and waits for it.
@@ -217,8 +291,11 @@ async fn read(socket: Arc<AsyncFd<OwnedFd>>, waiting: Waiting) {
         let Ok(Some((reply, mut descriptors))) = received else {
             break;
         };
+        let cloned = matches!(reply, Reply::Cloned { .. });
         let (number, answer) = match reply {
-            Reply::Cloned { number } => (number, descriptors.pop().ok_or(LaunchError::Lost)),
+            Reply::Cloned { number } if descriptors.len() == 1 => (number, Ok(descriptors)),
+            Reply::Cloned { number } => (number, Err(LaunchError::Lost)),
+            Reply::Routed { number } => (number, Ok(descriptors)),
             Reply::Failed { number, failure } => (
                 number,
                 Err(LaunchError::Failed {
@@ -233,13 +310,12 @@ async fn read(socket: Arc<AsyncFd<OwnedFd>>, waiting: Waiting) {
             None => Some(answer),
         };
         // Whoever asked has given up: the child is nobody's but ours.
-        if let Some(
-            Ok(pidfd)
-            | Err(LaunchError::Failed {
-                child: Some(pidfd), ..
-            }),
-        ) = undelivered
-        {
+        let child = match undelivered {
+            Some(Ok(mut descriptors)) if cloned => descriptors.pop(),
+            Some(Err(LaunchError::Failed { child, .. })) => child,
+            _ => None,
+        };
+        if let Some(pidfd) = child {
             abandoned.spawn(async move {
                 if let Err(error) = ending::kill_and_reap(&pidfd).await {
                     tracing::warn!(error, "a process that nobody waited for");

@@ -2,6 +2,7 @@
 //!
 //! - [`plan`]: from a specification to the walls as data; pure. [`host`]: the zero-setup image.
 //! - [`users`], [`workspace`], [`layers`], [`cpus`], [`cgroups`]: what a sandbox is given, and gives back.
+//! - [`network`]: whether and how they reach something.
 //! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
 //! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
 //!   [`ending`]: and back. [`meter`]: what its ceilings have done.
@@ -18,6 +19,7 @@ mod instance;
 mod launch;
 mod layers;
 mod meter;
+mod network;
 mod plan;
 mod probe;
 mod program_file;
@@ -32,6 +34,7 @@ use super::{
     Backend, Capabilities, CreateError, DestroyError, Found, KeepLayer, ListError, PrepareError,
     PreparedImage, Running, SandboxSpec, Start, StopError, Usage, UsageError,
 };
+use crate::egress::Egress;
 use crate::id::SandboxId;
 use crate::limits::CREATE_SECONDS_MAX;
 use crate::runtimes::{Runtime, images};
@@ -42,6 +45,7 @@ use host::HostFiles;
 use instance::Instance;
 use launch::Launcher;
 use layers::Layers;
+use network::Networks;
 use program_file::ProgramFile;
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeSet, HashMap};
@@ -103,8 +107,10 @@ struct Inner {
     errands: Mutex<JoinSet<()>>,
     /// Devices whose file systems have turned out to have no idmapped mounts.
     unmapped: Mutex<BTreeSet<u64>>,
+    /// What sandboxes reach.
+    networks: Networks,
     /// Whose directories these are; its lock is held by the launcher too.
-    _instance: Instance,
+    instance: Instance,
 }
 
 /// One sandbox that runs.
@@ -114,6 +120,7 @@ struct Sandbox {
     range: Option<u32>,
     cpus: Vec<u16>,
     layer: HasLayer,
+    network: Option<u16>,
 }
 
 /// Whether a sandbox writes into a layer on disk.
@@ -133,18 +140,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Namespaces {
     /// Starts the backend: sweeps what former instances left in this state directory, probes the host, starts the
-    /// launcher.
+    /// launcher. Sandboxes with a network reach the public Internet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Namespaces::start_reaching`].
+    pub async fn start(
+        state_dir: &Path,
+        programs: Programs,
+    ) -> Result<Arc<dyn Backend>, StartError> {
+        Self::start_reaching(state_dir, programs, Egress::default()).await
+    }
+
+    /// As [`Namespaces::start`]; sandboxes with a network reach what the operator says.
     ///
     /// # Errors
     ///
     /// Where the state directory cannot be used, the host's user ids are taken, or the embedded programs may not be
     /// executed.
-    pub async fn start(
+    pub async fn start_reaching(
         state_dir: &Path,
         programs: Programs,
+        egress: Egress,
     ) -> Result<Arc<dyn Backend>, StartError> {
         let state_dir = state_dir.to_owned();
-        let inner = tokio::task::spawn_blocking(move || Inner::new(&state_dir, programs))
+        let inner = tokio::task::spawn_blocking(move || Inner::new(&state_dir, programs, egress))
             .await
             .map_err(|error| StartError::Programs(error.to_string()))??;
         inner
@@ -159,7 +179,7 @@ impl Namespaces {
 }
 
 impl Inner {
-    fn new(state_dir: &Path, programs: Programs) -> Result<Self, StartError> {
+    fn new(state_dir: &Path, programs: Programs, egress: Egress) -> Result<Self, StartError> {
         let failed = |cause| StartError::StateDir {
             path: state_dir.to_owned(),
             cause,
@@ -199,7 +219,8 @@ impl Inner {
             claimed: Mutex::new(BTreeSet::new()),
             errands: Mutex::new(JoinSet::new()),
             unmapped: Mutex::new(BTreeSet::new()),
-            _instance: instance,
+            networks: Networks::look(egress, privileged, &instance.name),
+            instance,
             state_dir,
         })
     }
@@ -279,6 +300,7 @@ impl Backend for Namespaces {
     async fn capabilities(&self) -> Capabilities {
         Capabilities {
             ceilings: self.inner.ceilings.clone(),
+            bridge: self.inner.networks.enforcement(),
             outlives_daemon: false,
         }
     }

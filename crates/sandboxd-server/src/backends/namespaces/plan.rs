@@ -4,9 +4,10 @@ use super::cpus::cpu_list;
 use super::host::{HostFiles, file};
 use crate::backends::{PreparedImage, SandboxSpec};
 use sandboxd_jail::plan::{
-    Assignment, Entry, Limits, MemoryMount, Owners, Plan, ProcRules, Resource, ResourceLimit, Root,
-    Seat, Template, Users, WorkDir, Workspace,
+    Assignment, Entry, Limits, MemoryMount, Network, Owners, Plan, ProcRules, Resource,
+    ResourceLimit, Root, Seat, Template, Users, WorkDir, Workspace,
 };
+use std::net::Ipv4Addr;
 
 /// Capabilities of a root run, by number and with what needs them; all of them only over what the sandbox's own user
 /// namespace owns. A run under a uid of its own has none.
@@ -86,6 +87,10 @@ pub(super) struct Circumstances<'a> {
     pub(super) cpus: Vec<u16>,
     /// How many CPUs it sees.
     pub(super) cpus_seen: Vec<u16>,
+    /// What it is joined to.
+    pub(super) network: Network,
+    /// The name servers that it can reach.
+    pub(super) resolvers: &'a [Ipv4Addr],
     /// Its place in the cgroup trees.
     pub(super) seat: Seat,
     /// Whether the process ceiling has to be a resource limit, for want of a cgroup.
@@ -150,7 +155,7 @@ pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan,
     } else {
         Vec::new()
     };
-    entries.extend(names(&spec.hostname, host_image)?);
+    entries.extend(names(&spec.hostname, host_image, resolver(here))?);
     if spec.tmpfs_bytes.is_none() {
         entries.push(directory("tmp", 0o1777));
     }
@@ -187,6 +192,7 @@ pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan,
                 workspace: workspace(spec, here)?,
             },
             layer: here.layer.clone(),
+            network: here.network,
             limits: limits(spec, here),
             cgroup: here.seat.clone(),
         },
@@ -263,8 +269,8 @@ fn host_entries(host: &HostFiles, owner: u32) -> Vec<Entry> {
     entries
 }
 
-/// Files that hold the sandbox's own name and its resolver, which has no server: there is nobody to ask.
-fn names(hostname: &str, host_image: bool) -> Result<Vec<Entry>, PlanError> {
+/// Files that hold the sandbox's own name and the servers that it can ask for others'.
+fn names(hostname: &str, host_image: bool, resolver: String) -> Result<Vec<Entry>, PlanError> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
     if hostname.is_empty() || hostname.len() > 63 || !hostname.bytes().all(good) {
         return Err(PlanError::Hostname(hostname.to_owned()));
@@ -275,7 +281,7 @@ fn names(hostname: &str, host_image: bool) -> Result<Vec<Entry>, PlanError> {
     let mut files = vec![
         file("etc/hostname", format!("{hostname}\n")),
         file("etc/hosts", hosts),
-        file("etc/resolv.conf", "# this sandbox has no network\n"),
+        file("etc/resolv.conf", resolver),
     ];
     for entry in &mut files {
         if let Entry::File { replace, .. } = entry {
@@ -284,6 +290,21 @@ fn names(hostname: &str, host_image: bool) -> Result<Vec<Entry>, PlanError> {
         }
     }
     Ok(files)
+}
+
+/// Whom a sandbox asks for names. Without a network there is nobody to ask.
+fn resolver(here: &Circumstances<'_>) -> String {
+    match here.network {
+        Network::Loopback => "# this sandbox has no network\n".to_owned(),
+        Network::Routed { .. } if here.resolvers.is_empty() => {
+            "# this sandbox has no name server\n".to_owned()
+        }
+        Network::Routed { .. } => {
+            let servers = here.resolvers.iter();
+            let lines = servers.map(|server| format!("nameserver {server}\n"));
+            lines.collect::<String>() + "options timeout:2 attempts:2\n"
+        }
+    }
 }
 
 fn memory_mounts(spec: &SandboxSpec, cpus: &[u16]) -> Vec<MemoryMount> {

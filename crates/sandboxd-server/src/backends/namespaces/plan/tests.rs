@@ -1,7 +1,7 @@
 //! Golden files: every wall of every kind of sandbox, as text that a reviewer can read.
 
 use super::*;
-use crate::backends::{Asked, HostWorkspace, Network};
+use crate::backends::{Asked, HostWorkspace};
 use sandboxd_jail::plan::View;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ fn spec(image: PreparedImage) -> SandboxSpec {
             explicit: false,
         }),
         tmpfs_bytes: Some(64 << 20),
-        network: Network::None,
+        network: crate::backends::Network::None,
         user: None,
         keep_layer: false,
         allow_unenforced: Vec::new(),
@@ -65,11 +65,7 @@ const RANGE: Users = Users::Range {
     first: 0x7001_0000,
     count: 65_536,
 };
-const SINGLE: Users = Users::Single {
-    inside: 0,
-    uid: 1000,
-    gid: 1000,
-};
+const SINGLE: Users = Users::Single { inside: 0 };
 
 fn circumstances(host: &HostFiles, users: Users) -> Circumstances<'_> {
     Circumstances {
@@ -79,6 +75,8 @@ fn circumstances(host: &HostFiles, users: Users) -> Circumstances<'_> {
         layer: None,
         cpus: Vec::new(),
         cpus_seen: vec![0, 1, 2, 3],
+        network: Network::Loopback,
+        resolvers: &[],
         seat: Seat {
             v1_tasks: 0,
             born_inside: false,
@@ -204,6 +202,37 @@ fn a_work_directory_is_plain_and_none_of_ours() {
 }
 
 #[test]
+fn a_sandbox_with_a_network_has_an_address_and_somebody_to_ask() {
+    let host = host_files();
+    let servers = [Ipv4Addr::new(9, 9, 9, 9), Ipv4Addr::new(10, 0, 0, 53)];
+    let mut here = circumstances(&host, RANGE);
+    here.network = Network::Routed { number: 258 };
+    here.resolvers = &servers;
+    let made = plan(&spec(PreparedImage::Host), &here).unwrap();
+    assert_eq!(made.assignment.network, Network::Routed { number: 258 });
+    let asked = |plan: &Plan| {
+        let found = plan.template.entries.iter().find_map(|entry| match entry {
+            Entry::File { path, content, .. } if path == "etc/resolv.conf" => {
+                Some(String::from_utf8_lossy(content).into_owned())
+            }
+            _ => None,
+        });
+        found.unwrap()
+    };
+    assert_eq!(
+        asked(&made),
+        "nameserver 9.9.9.9\nnameserver 10.0.0.53\noptions timeout:2 attempts:2\n"
+    );
+    here.resolvers = &[];
+    let nobody = plan(&spec(PreparedImage::Host), &here).unwrap();
+    assert!(
+        !asked(&nobody).contains("nameserver "),
+        "{}",
+        asked(&nobody)
+    );
+}
+
+#[test]
 fn variables_and_host_names_are_what_they_say() {
     let mut bad = spec(PreparedImage::Host);
     for name in ["", "A=B", "A\0"] {
@@ -211,6 +240,6 @@ fn variables_and_host_names_are_what_they_say() {
         assert!(environment(&bad, true).is_err(), "{name:?}");
     }
     for name in ["", "a b", "a\nb", &"x".repeat(64)] {
-        assert!(names(name, true).is_err(), "{name:?}");
+        assert!(names(name, true, String::new()).is_err(), "{name:?}");
     }
 }
