@@ -34,7 +34,7 @@ pub struct ServiceReadiness {
     #[cfg_attr(feature = "openapi", schema(example = "ready"))]
     pub status: String,
     /// The parts that were asked.
-    #[cfg_attr(feature = "openapi", schema(example = json!(["service", "backend", "workspaces"])))]
+    #[cfg_attr(feature = "openapi", schema(example = json!(["service", "store", "backend", "workspaces"])))]
     pub parts: Vec<String>,
 }
 

@@ -35,6 +35,31 @@ pub struct CreateSession {
     /// As `reuse`, and refuse where neither a session nor a stored workspace of this id exists.
     #[serde(default)]
     pub attach: bool,
+    /// Names and values for finding the session again, at most 16; they grant nothing. Names are of an id's form, values
+    /// have at most 200 characters. A session that is open already keeps its own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(example = json!({ "user": "42" })))]
+    pub labels: BTreeMap<String, String>,
+    /// Seconds from now after which the session is closed, whatever it does; absent means never. A session that is open
+    /// already keeps its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schema(minimum = 1, maximum = 315360000, example = 3600)
+    )]
+    pub ttl_seconds: Option<u64>,
+}
+
+/// Body of `POST /sessions/{session_id}/renew`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RenewSession {
+    /// Seconds from now after which the session is closed, whatever it does; `null` means never.
+    #[cfg_attr(
+        feature = "openapi",
+        schema(required, minimum = 1, maximum = 315360000, example = 3600)
+    )]
+    pub ttl_seconds: Option<u64>,
 }
 
 /// Answer of `POST /sessions`.
@@ -90,6 +115,14 @@ pub struct SessionInfo {
     /// What is really in place for its sandbox, by ceiling; empty while it has none.
     #[serde(default)]
     pub enforced: BTreeMap<String, Enforcement>,
+    /// Its labels.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = json!({ "user": "42" })))]
+    pub labels: BTreeMap<String, String>,
+    /// When it is closed whatever it does, if ever.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = 1790003600.25))]
+    pub expires_at: Option<f64>,
 }
 
 /// Whether a session has a sandbox now.

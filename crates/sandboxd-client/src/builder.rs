@@ -27,6 +27,8 @@ pub struct SandboxBuilder {
     which: Which,
     runtime: Option<String>,
     tenant: Option<String>,
+    labels: BTreeMap<String, String>,
+    ttl: Option<Duration>,
     env: BTreeMap<String, String>,
     open_timeout: Option<Duration>,
     request_timeout: Option<Duration>,
@@ -50,6 +52,8 @@ impl SandboxBuilder {
             which: Which::New,
             runtime: None,
             tenant: None,
+            labels: BTreeMap::new(),
+            ttl: None,
             env: BTreeMap::new(),
             open_timeout: None,
             request_timeout: None,
@@ -85,6 +89,19 @@ impl SandboxBuilder {
     /// A label under which the session is counted.
     pub fn tenant(mut self, tenant: &str) -> Self {
         self.tenant = Some(tenant.to_owned());
+        self
+    }
+
+    /// A label for finding the session again; it grants nothing. A session that is open already keeps its own.
+    pub fn label(mut self, name: &str, value: &str) -> Self {
+        self.labels.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// How long a new session may last, whatever it does, in whole seconds and at least one; for ever where this is not
+    /// given. A session that is open already keeps its own end.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
         self
     }
 
@@ -149,6 +166,8 @@ impl SandboxBuilder {
             which: self.which,
             runtime: self.runtime,
             tenant: self.tenant,
+            labels: self.labels,
+            ttl: self.ttl,
             env: self.env,
             open_timeout: self.open_timeout.unwrap_or(open).max(request_timeout),
             request_timeout,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// How long an open may take: images may have to be built first.
 pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a session may take to fall asleep: its sandbox ends first, and what is kept is put in order.
+pub(crate) const HIBERNATE_TIMEOUT: Duration = Duration::from_secs(130);
 /// How long any other request may take that starts no program.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Both of them for a sandbox that degrades: the tools above it have their own, shorter patience.

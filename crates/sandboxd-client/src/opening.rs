@@ -83,6 +83,8 @@ pub(crate) struct Plan {
     pub(crate) which: Which,
     pub(crate) runtime: Option<String>,
     pub(crate) tenant: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) ttl: Option<Duration>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) open_timeout: Duration,
     pub(crate) request_timeout: Duration,
@@ -163,6 +165,8 @@ impl Plan {
             tenant: self.tenant.clone(),
             reuse: matches!(self.which, Which::Named(_)),
             attach: matches!(self.which, Which::Attached(_)),
+            labels: self.labels.clone(),
+            ttl_seconds: self.ttl.map(whole_seconds),
         };
         let started = Instant::now();
         loop {
@@ -215,4 +219,9 @@ impl Plan {
         tokio::time::sleep(REOPEN_PAUSE).await;
         Ok(())
     }
+}
+
+/// As the service takes a time: whole seconds, at least one.
+pub(crate) fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs().max(1)
 }

@@ -114,6 +114,20 @@ impl Sandbox {
         self.http().fetch(ask, "a session").await.map(Some)
     }
 
+    /// Puts the session to sleep, and returns once it sleeps; its next use wakes it. Opens nothing: `None` where the sandbox
+    /// was not opened yet.
+    ///
+    /// # Errors
+    /// Where it cannot sleep now (409, with the reason) or there is no usable answer.
+    pub async fn hibernate(&self) -> Result<Option<SessionInfo>, RequestError> {
+        let Some(open) = self.opened() else {
+            return Ok(None);
+        };
+        let service = &self.plan().service;
+        let slept = service.put_to_sleep(&open.session_id, Some(&open.token));
+        slept.await.map(Some)
+    }
+
     /// Runs a program to its end.
     ///
     /// If this future is dropped or the connection breaks, the service is asked to stop the run.

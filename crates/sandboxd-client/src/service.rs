@@ -5,13 +5,14 @@ use crate::archive::WorkspaceArchive;
 use crate::builder::SandboxBuilder;
 use crate::error::RequestError;
 use crate::http::{Ask, Carry, Http, carrier, plain};
-use crate::limits::{ANSWER_BYTES_MAX, OPEN_TIMEOUT, REQUEST_TIMEOUT};
+use crate::limits::{ANSWER_BYTES_MAX, HIBERNATE_TIMEOUT, OPEN_TIMEOUT, REQUEST_TIMEOUT};
+use crate::opening::whole_seconds;
 use hyper::Method;
 use hyper_util::client::legacy::connect::Connect;
 use sandboxd_api::policy::{PolicyUpdate, ServicePolicy};
-use sandboxd_api::service::{ServiceHealth, ServiceIndex};
+use sandboxd_api::service::{ServiceHealth, ServiceIndex, ServiceReadiness};
 use sandboxd_api::sessions::{
-    CreateSession, SessionCreated, SessionEvents, SessionInfo, SessionList,
+    CreateSession, RenewSession, SessionCreated, SessionEvents, SessionInfo, SessionList,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,6 +141,24 @@ impl Service {
         self.http.fetch(ask, "a report of health").await
     }
 
+    /// Whether the service can serve. Needs no token.
+    ///
+    /// # Errors
+    /// Where it cannot (503, with the parts that do not work) or there is no usable answer.
+    pub async fn ready(&self) -> Result<ServiceReadiness, RequestError> {
+        let ask = Ask::get("/readyz", None, self.timeout);
+        self.http.fetch(ask, "a report of readiness").await
+    }
+
+    /// The service's figures, in Prometheus' text format.
+    ///
+    /// # Errors
+    /// Where there is no usable answer.
+    pub async fn metrics(&self) -> Result<String, RequestError> {
+        let text = self.http.send(self.get("/metrics", self.timeout)).await?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
     /// What the service allows.
     ///
     /// # Errors
@@ -175,6 +194,25 @@ impl Service {
     /// Where there is no usable answer.
     pub async fn sessions(&self, usage: bool) -> Result<SessionList, RequestError> {
         let path = format!("/sessions{}", usage_query(usage));
+        self.http
+            .fetch(self.get(path, self.timeout), "a list of sessions")
+            .await
+    }
+
+    /// The sessions that have all of these labels: each a name, and the value it has to have if there is one.
+    ///
+    /// # Errors
+    /// Where there is no usable answer.
+    pub async fn sessions_labelled(
+        &self,
+        labels: &[(&str, Option<&str>)],
+        usage: bool,
+    ) -> Result<SessionList, RequestError> {
+        let mut path = format!("/sessions?usage={usage}");
+        for (name, value) in labels {
+            let value = value.map(|value| format!("%3D{}", encode(value)));
+            path = format!("{path}&label={}{}", encode(name), value.unwrap_or_default());
+        }
         self.http
             .fetch(self.get(path, self.timeout), "a list of sessions")
             .await
@@ -217,6 +255,40 @@ impl Service {
     ) -> Result<SessionCreated, RequestError> {
         let ask = Ask::post("/sessions", self.token.as_ref(), within).json(session);
         self.http.fetch(ask, "an opened session").await
+    }
+
+    /// Puts a session to sleep, and answers once it sleeps. Its next use wakes it.
+    ///
+    /// # Errors
+    /// Where it cannot sleep now (409, with the reason), there is none (404) or no usable answer.
+    pub async fn hibernate(&self, id: &str) -> Result<SessionInfo, RequestError> {
+        self.put_to_sleep(id, self.token.as_ref()).await
+    }
+
+    pub(crate) async fn put_to_sleep(
+        &self,
+        id: &str,
+        token: Option<&Token>,
+    ) -> Result<SessionInfo, RequestError> {
+        let path = session_path(id, "/hibernate");
+        let ask = Ask::post(path, token, HIBERNATE_TIMEOUT);
+        self.http.fetch(ask, "a session").await
+    }
+
+    /// Says anew when a session is closed whatever it does: `ttl` from now (in whole seconds, at least one), or never.
+    ///
+    /// # Errors
+    /// Where there is none (404) or no usable answer.
+    pub async fn renew(
+        &self,
+        id: &str,
+        ttl: Option<Duration>,
+    ) -> Result<SessionInfo, RequestError> {
+        let path = session_path(id, "/renew");
+        let ttl_seconds = ttl.map(whole_seconds);
+        let ask = Ask::post(path, self.token.as_ref(), self.timeout);
+        let ask = ask.json(&RenewSession { ttl_seconds });
+        self.http.fetch(ask, "a session").await
     }
 
     /// Closes a session and keeps its stored files.

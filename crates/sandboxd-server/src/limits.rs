@@ -57,6 +57,18 @@ pub const USAGE_SAMPLE_SECONDS_MAX: u64 = 5;
 pub const READY_SECONDS_MAX: u64 = 3;
 /// How long an answer to a probe of readiness is given again, in milliseconds.
 pub const READY_KEPT_MILLIS: u64 = 1_000;
+/// How often it is looked whether a session's time is over, in milliseconds.
+pub const DUE_LOOK_MILLIS: u64 = 1_000;
+/// How far the clock has to be off all at once to count as set, in seconds; below that it drifts, or is slewed.
+pub const CLOCK_JUMP_SECONDS_MIN: u64 = 10;
+/// The longest time that a session can be given, in seconds: ten years.
+pub const TTL_SECONDS_MAX: u64 = 10 * 365 * 24 * 3_600;
+/// Labels of one session.
+pub const LABELS_MAX: usize = 16;
+/// Longest value of a label, in characters.
+pub const LABEL_VALUE_CHARS_MAX: usize = 200;
+/// How long a session may take to fall asleep when it is asked to, in seconds.
+pub const HIBERNATE_SECONDS_MAX: u64 = 120;
 /// How long one sandbox may take to go, in seconds.
 pub const STOP_SECONDS_MAX: u64 = 20;
 /// How long one small file operation may take, in seconds.
@@ -176,6 +188,10 @@ const _: () = assert!(2 * SHUTDOWN_DRAIN_SECONDS + SHUTDOWN_SECONDS_MAX < END_SE
 const _: () = assert!(
     DRAIN_TIMEOUT_SECONDS_DEFAULT + SHUTDOWN_SECONDS_MAX + 2 * SHUTDOWN_DRAIN_SECONDS
         < END_SECONDS_MAX
+);
+// A layer that is not kept is looked for and removed; then the workspace is marked and the record written.
+const _: () = assert!(
+    2 * STOP_SECONDS_MAX + WORKSPACE_SECONDS_MAX + 2 * LEDGER_SECONDS_MAX <= HIBERNATE_SECONDS_MAX
 );
 const _: () = assert!(SHUTDOWN_BACKEND_SECONDS < SHUTDOWN_SECONDS_MAX);
 const _: () = assert!(STOP_GRACE_MILLIS < RUN_END_GRACE_MILLIS);

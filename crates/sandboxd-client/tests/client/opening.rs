@@ -35,6 +35,8 @@ async fn nothing_is_sent_before_the_first_use() {
         .sandbox()
         .runtime("python")
         .tenant("t")
+        .label("user", "42")
+        .ttl(Duration::from_millis(90_500))
         .build()
         .expect("a sandbox");
     assert_eq!(sandbox.session_id(), None);
@@ -60,7 +62,8 @@ async fn nothing_is_sent_before_the_first_use() {
         [TOKEN, TOKEN, SESSION_TOKEN],
         "a run goes by the session's own token"
     );
-    let expected = json!({ "session_id": null, "runtime": "python", "tenant": "t", "reuse": false, "attach": false });
+    let expected = json!({ "session_id": null, "runtime": "python", "tenant": "t", "reuse": false, "attach": false,
+        "labels": { "user": "42" }, "ttl_seconds": 90 });
     assert_eq!(asked[0].json(), expected);
 }
 

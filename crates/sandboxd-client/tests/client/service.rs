@@ -93,6 +93,52 @@ async fn each_route_has_its_method_and_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sessions_are_found_by_their_labels_put_to_sleep_and_renewed() {
+    let stub = Stub::start(|asked| {
+        let list =
+            json!({ "sessions": [session("a")], "limit": 1, "open_limit": 2, "tenant_limit": null });
+        Some(match asked.line().as_str() {
+            "POST /sessions/a/hibernate" | "POST /sessions/a/renew" => {
+                Reply::Json(200, session("a"))
+            }
+            "GET /sessions?usage=false&label=user%3D4%202&label=kept" => Reply::Json(200, list),
+            "GET /readyz" => Reply::Json(200, json!({ "status": "ready", "parts": ["store"] })),
+            "GET /metrics" => Reply::Raw(200, b"sandboxd_runs_in_flight 0\n".to_vec()),
+            _ => return None,
+        })
+    })
+    .await;
+    let service = stub.service();
+    let labels = [("user", Some("4 2")), ("kept", None)];
+    let labelled = service.sessions_labelled(&labels, false).await;
+    assert_eq!(labelled.expect("a list").sessions.len(), 1);
+    assert_eq!(service.ready().await.expect("ready").parts, ["store"]);
+    let figures = service.metrics().await.expect("figures");
+    assert_eq!(figures, "sandboxd_runs_in_flight 0\n");
+    service.hibernate("a").await.expect("asleep");
+    let hour = Some(Duration::from_secs(3600));
+    service.renew("a", hour).await.expect("renewed");
+    service.renew("a", None).await.expect("renewed");
+    let bodies: Vec<_> = stub
+        .asked()
+        .into_iter()
+        .filter(|asked| asked.path.ends_with("/renew"))
+        .map(|asked| asked.json())
+        .collect();
+    assert_eq!(
+        bodies,
+        [
+            json!({ "ttl_seconds": 3600 }),
+            json!({ "ttl_seconds": null })
+        ]
+    );
+    for asked in stub.asked() {
+        let wanted = if asked.path == "/readyz" { "" } else { TOKEN };
+        assert_eq!(asked.token, wanted, "{}", asked.line());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_is_bounded_in_size_and_time() {
     let stub = Stub::start(|asked| match asked.path.as_str() {
         "/policy" => Some(Reply::Raw(200, vec![b'x'; 2000])),

@@ -56,6 +56,8 @@ pub(super) type Ruled<T> = Result<T, Vec<Misfit>>;
 pub(super) struct Fields {
     place: Vec<Loc>,
     object: Map<String, Value>,
+    /// A query's names and values, in order, where a name may come more than once.
+    pairs: Vec<(String, String)>,
     errors: Vec<FieldError>,
 }
 
@@ -70,17 +72,43 @@ impl Fields {
 
     /// The fields of a query: texts; of equal names the last counts.
     pub(super) fn of_query(query: Option<&str>) -> Self {
-        let pairs = form_pairs(query.unwrap_or_default());
-        let object = pairs.map(|(name, value)| (name, Value::String(value)));
-        Self::of("query", object.collect())
+        let pairs: Vec<(String, String)> = form_pairs(query.unwrap_or_default()).collect();
+        let object = pairs.iter().cloned();
+        let object = object.map(|(name, value)| (name, Value::String(value)));
+        let object = object.collect();
+        Self {
+            pairs,
+            ..Self::of("query", object)
+        }
     }
 
     fn of(place: &'static str, object: Map<String, Value>) -> Self {
         Self {
             place: vec![Loc::Name(place.to_owned())],
             object,
+            pairs: Vec::new(),
             errors: Vec::new(),
         }
+    }
+
+    /// Every value of a query's field that may come more than once, or not at all.
+    pub(super) fn each<T>(
+        &mut self,
+        name: &str,
+        rule: impl Fn(Value) -> Ruled<T>,
+    ) -> Option<Vec<T>> {
+        self.object.remove(name);
+        let pairs = std::mem::take(&mut self.pairs);
+        let mut values = Some(Vec::new());
+        for (_, value) in pairs.iter().filter(|(found, _)| found == name) {
+            let ruled = self.ruled(name, rule(Value::String(value.clone())));
+            values = values.zip(ruled).map(|(mut values, value)| {
+                values.push(value);
+                values
+            });
+        }
+        self.pairs = pairs;
+        values
     }
 
     /// A field that has to be there.

@@ -150,6 +150,8 @@ fn use_row(error: &UseError) -> Row {
         UseError::WakeFailed { .. } => (StatusCode::BAD_GATEWAY, "wake_failed"),
         UseError::NotRemoved { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "not_removed"),
         UseError::NotRead { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "not_read"),
+        UseError::NotAsleep { .. } => (StatusCode::CONFLICT, "not_asleep"),
+        UseError::NotWritten { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "not_written"),
         UseError::Busy(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
         UseError::Invalid(_) => (StatusCode::BAD_REQUEST, "not_runnable"),
         UseError::Ceiling(_) => (StatusCode::GATEWAY_TIMEOUT, "service_ceiling"),

@@ -104,6 +104,11 @@ fn routes(service: &Service) -> Vec<(&'static str, MethodRouter<App>)> {
             get(sessions::show).delete(sessions::close),
         ),
         ("/sessions/{session_id}/events", get(sessions::events)),
+        (
+            "/sessions/{session_id}/hibernate",
+            post(sessions::hibernate),
+        ),
+        ("/sessions/{session_id}/renew", post(sessions::renew)),
         ("/sessions/{session_id}/run", post(run::run)),
         ("/sessions/{session_id}/runs/{run_id}/stop", post(run::stop)),
         ("/sessions/{session_id}/files/read", post(files::read)),

@@ -2,13 +2,17 @@
 
 use super::App;
 use super::answer::{self, Answer};
-use super::decode::{Decode, Fields, rules};
+use super::decode::{Decode, Fields, Ruled, rules};
 use super::request::{Json, OfSession, Query, Service};
 use crate::backends::{Enforced, Enforcement};
 use crate::id::{SessionId, Tenant};
+use crate::limits::TTL_SECONDS_MAX;
 use crate::sessions::{Event, Open, UsageView, UseError, View};
 use axum::extract::State;
 use sandboxd_api::sessions as api;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::time::Duration;
 
 /// Body of `POST /sessions`, checked.
 pub(super) struct Create(Open);
@@ -24,14 +28,22 @@ impl Decode for Create {
         let tenant = fields.or("tenant", None, rules::nullable(rules::id(Tenant::parse)));
         let reuse = fields.or("reuse", false, rules::boolean);
         let attach = fields.or("attach", false, rules::boolean);
+        let labels = fields.or("labels", None, rules::nullable(rules::labels));
+        let ttl = fields.or("ttl_seconds", None, rules::nullable(ttl_seconds));
         Some(Self(Open {
             id: id?,
             runtime: runtime?.filter(|alias| !alias.is_empty()),
             tenant: tenant?,
             reuse: reuse?,
             attach: attach?,
+            labels: labels?.unwrap_or_default(),
+            ttl: ttl?.map(Duration::from_secs),
         }))
     }
+}
+
+fn ttl_seconds(value: Value) -> Ruled<u64> {
+    rules::between(1, TTL_SECONDS_MAX)(value)
 }
 
 /// `POST /sessions`
@@ -52,24 +64,53 @@ impl Decode for WithUsage {
     }
 }
 
+/// `?usage=` and any number of `?label=`
+pub(super) struct Listing {
+    usage: bool,
+    labels: Vec<(String, Option<String>)>,
+}
+
+impl Decode for Listing {
+    fn decode(fields: &mut Fields) -> Option<Self> {
+        let labels = fields.each("label", rules::label_filter);
+        let usage = fields.or("usage", false, rules::boolean);
+        Some(Self {
+            usage: usage?,
+            labels: labels?,
+        })
+    }
+}
+
+impl Listing {
+    /// Whether a session has every label that was asked for.
+    fn wants(&self, view: &View) -> bool {
+        self.labels.iter().all(|(name, wanted)| {
+            let found = view.labels.get(name);
+            found.is_some_and(|found| wanted.as_ref().is_none_or(|wanted| wanted == found))
+        })
+    }
+}
+
 /// `GET /sessions`
 pub(super) async fn list(
     State(app): State<App>,
     _: Service,
-    Query(with): Query<WithUsage>,
+    Query(listing): Query<Listing>,
 ) -> Answer {
     let mut views = app.sessions.list();
+    views.retain(|view| listing.wants(view));
     let mut usage = vec![None; views.len()];
-    if with.0 {
+    if listing.usage {
         let ids: Vec<SessionId> = views.iter().map(|view| view.id.clone()).collect();
         usage = app.sessions.usage(&ids).await;
         usage.resize(views.len(), None);
         // Sampling takes a while; what has gone meanwhile is not listed, and what changed is shown as it is now.
-        let now = app.sessions.list();
-        let rows = views.into_iter().zip(usage).filter_map(|(view, usage)| {
-            let now = now.iter().find(|now| now.id == view.id)?.clone();
-            Some((now, usage))
-        });
+        let now = app.sessions.list().into_iter();
+        let mut now: HashMap<SessionId, View> = now.map(|view| (view.id.clone(), view)).collect();
+        let rows = views
+            .into_iter()
+            .zip(usage)
+            .filter_map(|(view, usage)| Some((now.remove(&view.id)?, usage)));
         (views, usage) = rows.unzip();
     }
     let service = app.sessions.service();
@@ -102,6 +143,35 @@ pub(super) async fn show(
     }
     let view = app.sessions.get(&id).ok_or(UseError::NotFound(id))?;
     Ok(answer::json(&info(view, usage)))
+}
+
+/// `POST /sessions/{session_id}/hibernate`
+pub(super) async fn hibernate(State(app): State<App>, OfSession(id): OfSession) -> Answer {
+    app.sessions.hibernate(&id).await?;
+    let view = app.sessions.get(&id).ok_or(UseError::NotFound(id))?;
+    Ok(answer::json(&info(view, None)))
+}
+
+/// Body of `POST /sessions/{session_id}/renew`, checked.
+pub(super) struct Renew(Option<Duration>);
+
+impl Decode for Renew {
+    fn decode(fields: &mut Fields) -> Option<Self> {
+        let ttl = fields.required("ttl_seconds", rules::nullable(ttl_seconds));
+        ttl.map(|ttl| Self(ttl.map(Duration::from_secs)))
+    }
+}
+
+/// `POST /sessions/{session_id}/renew`
+pub(super) async fn renew(
+    State(app): State<App>,
+    OfSession(id): OfSession,
+    _: Service,
+    Json(ask): Json<Renew>,
+) -> Answer {
+    app.sessions.renew(&id, ask.0).await?;
+    let view = app.sessions.get(&id).ok_or(UseError::NotFound(id))?;
+    Ok(answer::json(&info(view, None)))
 }
 
 /// `?purge=`
@@ -166,6 +236,8 @@ fn info(view: View, usage: Option<UsageView>) -> api::SessionInfo {
             pids: sample.usage.pids,
         }),
         enforced: enforced(view.enforced),
+        labels: view.labels,
+        expires_at: view.expires.map(|expires| expires.as_secs_f64()),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Every question is answered before anybody is touched: the ceiling of open sessions, then the tenant's, then the
 //! pool of sandboxes. Only when all three have an answer is a sleeper closed or an idle sandbox's session put to sleep.
 
-use super::state::{Action, Event, Refusal, Rental, State, Why};
+use super::state::{Action, Event, Refusal, Rental, Shift, State, Why};
 use crate::id::{SandboxId, SessionId, Tenant};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -64,6 +64,8 @@ pub(super) struct Newcomer {
     pub(super) tenant: Option<Tenant>,
     /// Whether its files will live outside its sandbox.
     pub(super) files_outside: bool,
+    /// When it ends whatever happens, if ever.
+    pub(super) expires: Option<Duration>,
     /// What its sandbox will be called.
     pub(super) sandbox: SandboxId,
 }
@@ -108,6 +110,13 @@ impl House {
         self.open
     }
 
+    /// The clock was set: every session is as old as it was.
+    pub(super) fn shift(&mut self, by: Shift, now: Duration) {
+        for rental in self.rentals.values_mut() {
+            *rental = rental.shifted(by, now);
+        }
+    }
+
     /// Lets a newcomer in, or says why not. Answers with its serial.
     pub(super) fn open(
         &mut self,
@@ -119,6 +128,7 @@ impl House {
             id,
             tenant,
             files_outside,
+            expires,
             sandbox,
         } = newcomer;
         if self.rentals.contains_key(&id) {
@@ -135,7 +145,8 @@ impl House {
         let waits = self.take_slot(&id, slot, now, &mut orders);
         self.last_serial += 1;
         let serial = self.last_serial;
-        let (rental, actions) = Rental::open(serial, tenant, files_outside, sandbox, waits, now);
+        let (rental, actions) =
+            Rental::open(serial, tenant, files_outside, expires, sandbox, waits, now);
         orders.extend(actions.into_iter().map(|action| (id.clone(), action)));
         self.put(&id, Some(rental));
         // The slot may have come free at once (an idle session without a sandbox).

@@ -104,6 +104,15 @@ pub trait Ledger: Send + Sync + fmt::Debug {
     async fn all(&self) -> Result<Vec<Recorded>, LedgerError>;
     /// Writes the activity of many sessions; what is of a session that is gone is passed over.
     async fn note(&self, activities: Vec<Activity>) -> Result<(), LedgerError>;
+    /// Writes when a session ends; what is gone is passed over. It is on disk when this returns.
+    async fn renew(
+        &self,
+        id: &SessionId,
+        nonce: &Nonce,
+        expires: Option<Duration>,
+    ) -> Result<(), LedgerError>;
+    /// Whether something can be written now: something is.
+    async fn check(&self) -> Result<(), LedgerError>;
     /// The rows of a session's log with numbers after `after` and before `before`, in order: the last
     /// [`EVENTS_PER_SESSION`] of them.
     async fn events(
@@ -188,6 +197,24 @@ impl Ledger for MemoryLedger {
             let too_many = page.events.len().saturating_sub(EVENTS_PER_SESSION);
             page.events.drain(..too_many);
         }
+        Ok(())
+    }
+
+    async fn renew(
+        &self,
+        id: &SessionId,
+        nonce: &Nonce,
+        expires: Option<Duration>,
+    ) -> Result<(), LedgerError> {
+        let mut pages = self.pages();
+        let page = pages.get_mut(id);
+        if let Some(page) = page.filter(|page| page.record.nonce == *nonce) {
+            page.record.expires = expires;
+        }
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<(), LedgerError> {
         Ok(())
     }
 

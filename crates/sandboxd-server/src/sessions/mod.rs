@@ -7,11 +7,14 @@
 //! be written a moment late; `recovery` takes up what an earlier daemon has written; `reaper` ends what nobody uses.
 
 mod admission;
+mod clock_jump;
 mod events;
 mod files;
 mod journal;
 mod ledger;
+mod lifetime;
 mod limited;
+mod metered;
 mod opening;
 mod owner;
 mod readiness;
@@ -291,22 +294,20 @@ impl Sessions {
         left.map_or(Ok(()), |cause| Err(not_removed(cause)))
     }
 
-    /// Puts an idle session to sleep now.
+    /// Puts a session to sleep, and waits until it sleeps. One that sleeps already is fine.
     ///
     /// # Errors
-    /// [`UseError::NotFound`]; [`UseError::Invalid`] with the reason where it cannot sleep now.
-    pub fn hibernate(&self, id: &SessionId) -> Result<(), UseError> {
-        let serial = {
-            let table = self.shared.table();
-            let (rental, _) = table
-                .visible(id)
-                .ok_or_else(|| UseError::NotFound(id.clone()))?;
-            rental.serial
-        };
-        let event = state::Event::Hibernate { heir: None };
-        self.shared
-            .report(id, serial, event)
-            .map_err(|refusal| UseError::Invalid(refusal.to_string()))
+    /// [`UseError::NotFound`]; [`UseError::NotAsleep`] with the reason where it cannot sleep now, or did not get to.
+    pub async fn hibernate(&self, id: &SessionId) -> Result<(), UseError> {
+        lifetime::hibernate(&self.shared, id).await
+    }
+
+    /// Sets a session's end anew: `ttl` from now, or never. Written down when this returns.
+    ///
+    /// # Errors
+    /// [`UseError::NotFound`]; [`UseError::NotWritten`], and it ends when it would have.
+    pub async fn renew(&self, id: &SessionId, ttl: Option<Duration>) -> Result<(), UseError> {
+        lifetime::renew(&self.shared, id, ttl).await
     }
 
     /// The settings in force.

@@ -91,6 +91,7 @@ fn check(
         id: id.clone(),
         tenant: ask.tenant.clone(),
         files_outside: shared.workspaces.is_on(),
+        expires: ask.ttl.map(|ttl| now.saturating_add(ttl)),
         sandbox: SandboxId::generate(),
     };
     let ceilings = table.ceilings();
@@ -107,7 +108,7 @@ fn check(
             NoRoom::Slots(limit) => OpenError::ResidentLimit(limit),
             NoRoom::Session(_) => OpenError::Opening(id.clone()),
         })?;
-    let mut detail = Detail::new(serial, runtime, now);
+    let mut detail = Detail::new(serial, runtime, ask.labels.clone(), now);
     detail.attached = ask.attach;
     let stage = detail.stage.subscribe();
     table.details.insert(id.clone(), detail);

@@ -37,7 +37,11 @@ pub(super) async fn ask(shared: &Shared) -> Vec<Readiness> {
         answers.insert(0, stopping);
         return answers;
     }
-    let (backend, workspaces) = tokio::join!(
+    let (store, backend, workspaces) = tokio::join!(
+        part("store", async {
+            let written = shared.ledger.check().await;
+            written.map_err(|error| error.to_string())
+        }),
         part("backend", async {
             let listed = shared.backend.list().await;
             listed.map(|_| ()).map_err(|error| error.to_string())
@@ -47,7 +51,7 @@ pub(super) async fn ask(shared: &Shared) -> Vec<Readiness> {
             looked.map_err(|error| error.to_string())
         }),
     );
-    let answers = vec![backend, workspaces];
+    let answers = vec![store, backend, workspaces];
     *last = Some((Instant::now(), answers.clone()));
     let mut all = answers;
     all.insert(0, stopping);

@@ -1,32 +1,86 @@
-//! Ends what nobody uses: idle sessions, long sleepers, kept layers and stored workspaces past their time.
+//! Ends what nobody uses and what is over: idle sessions, long sleepers, sessions, kept layers and stored workspaces past
+//! their time.
 
+use super::clock_jump;
 use super::state::{Event, Why};
 use super::table::Shared;
 use super::words::UseError;
-use crate::config::Service;
 use crate::id::SessionId;
-use crate::limits::WORKSPACE_SECONDS_MAX;
+use crate::limits::{DUE_LOOK_MILLIS, WORKSPACE_SECONDS_MAX};
 use crate::telemetry::metrics::Eviction;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-/// Passes over everything, again and again, until the room closes. A pass that fails is logged; the next one runs.
+/// Looks at the clock and at what is due, again and again until the room closes, and passes over everything every
+/// `cleanup_interval`. A pass that fails is logged; the next one runs.
 pub(super) async fn live(shared: Arc<Shared>) {
+    let mut passed = Instant::now();
     loop {
-        let pause = Duration::from_secs(shared.service().cleanup_interval.max(1));
         tokio::select! {
             () = shared.stopping.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(Duration::from_millis(DUE_LOOK_MILLIS)) => {}
         }
-        pass(&shared).await;
+        let interval = Duration::from_secs(shared.service().cleanup_interval.max(1));
+        if passed.elapsed() >= interval {
+            pass(&shared).await;
+            passed = Instant::now();
+        } else {
+            clock_jump::follow(&shared).await;
+            end_what_is_over(&shared);
+            put_to_sleep(&shared);
+        }
     }
 }
 
 /// One pass.
 pub(super) async fn pass(shared: &Arc<Shared>) {
+    clock_jump::follow(shared).await;
+    end_what_is_over(shared);
+    put_to_sleep(shared);
     reap(shared);
     sweep(shared).await;
+}
+
+/// Closes every session whose own time is over, whatever it does. Its owner does the work.
+fn end_what_is_over(shared: &Arc<Shared>) {
+    let now = shared.clock.now();
+    let over: Vec<(SessionId, u64)> = {
+        let table = shared.table();
+        let each = table.house.iter();
+        each.filter(|(_, rental)| rental.expires.is_some_and(|expires| expires <= now))
+            .map(|(id, rental)| (id.clone(), rental.serial))
+            .collect()
+    };
+    for (id, serial) in over {
+        let close = Event::Close(Why::Expired);
+        if shared.report(&id, serial, close).is_ok() {
+            shared.metrics.evicted(Eviction::Expired);
+            tracing::info!(session = %id, "closed: its time was over");
+        }
+    }
+}
+
+/// Puts to sleep what has been idle for `hibernate_after`.
+fn put_to_sleep(shared: &Arc<Shared>) {
+    let now = shared.clock.now();
+    let mut table = shared.table();
+    let Some(idle) = table.service.hibernate_after.map(Duration::from_secs) else {
+        return;
+    };
+    let each = table.house.iter();
+    let idle: Vec<(SessionId, u64)> = each
+        .filter(|(_, rental)| rental.may_hibernate(idle, now).is_ok())
+        .map(|(id, rental)| (id.clone(), rental.serial))
+        .collect();
+    for (id, serial) in idle {
+        let event = Event::Hibernate { heir: None };
+        if let Ok(orders) = table.house.apply(&id, serial, event, now) {
+            shared.carry_out(&mut table, Some(&id), orders);
+            shared.metrics.evicted(Eviction::HibernateAfter);
+            tracing::info!(session = %id, "on its way to sleep: idle");
+        }
+    }
 }
 
 /// Closes what is idle. The sessions' owners do the work; nothing is waited for.
@@ -52,29 +106,6 @@ fn reap(shared: &Arc<Shared>) {
             && shared.report(&id, serial, Event::Expire { than }).is_ok()
         {
             tracing::info!(session = %id, "its kept layer is past its time");
-        }
-    }
-    put_to_sleep(shared, &service);
-}
-
-/// Puts to sleep what has been idle for `hibernate_after`.
-fn put_to_sleep(shared: &Arc<Shared>, service: &Service) {
-    let Some(idle) = service.hibernate_after.map(Duration::from_secs) else {
-        return;
-    };
-    let now = shared.clock.now();
-    let idle: Vec<(SessionId, u64)> = {
-        let table = shared.table();
-        let each = table.house.iter();
-        each.filter(|(_, rental)| rental.may_hibernate(idle, now).is_ok())
-            .map(|(id, rental)| (id.clone(), rental.serial))
-            .collect()
-    };
-    for (id, serial) in idle {
-        let event = Event::Hibernate { heir: None };
-        if shared.report(&id, serial, event).is_ok() {
-            shared.metrics.evicted(Eviction::HibernateAfter);
-            tracing::info!(session = %id, "asleep: idle");
         }
     }
 }

@@ -157,6 +157,7 @@ pub(super) fn rental(record: &Record, state: State) -> Rental {
         files_outside: record.files_outside,
         uses: 0,
         last_used: record.last_used,
+        expires: record.expires,
         state,
     }
 }

@@ -97,6 +97,8 @@ pub(super) struct Rental {
     pub(super) uses: u32,
     /// When the last one began or ended.
     pub(super) last_used: Duration,
+    /// When it ends whatever happens, if ever.
+    pub(super) expires: Option<Duration>,
     /// Where it stands.
     pub(super) state: State,
 }
@@ -136,6 +138,11 @@ pub(super) enum Event {
         /// Whether the slot is still somebody else's.
         waits: bool,
     },
+    /// Somebody says anew when it ends.
+    Renew {
+        /// Then, if ever.
+        expires: Option<Duration>,
+    },
     /// It has slept longer than this, so the layer that was kept for it goes.
     Expire {
         /// So long.
@@ -147,6 +154,25 @@ pub(super) enum Event {
     Close(Why),
     /// Nothing is left of it.
     Closed,
+}
+
+/// By how much a clock was set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shift {
+    /// It is later all at once.
+    Forward(Duration),
+    /// It is earlier all at once.
+    Back(Duration),
+}
+
+impl Shift {
+    /// A time by the old clock, by the new one.
+    pub(super) fn of(self, time: Duration) -> Duration {
+        match self {
+            Self::Forward(by) => time.saturating_add(by),
+            Self::Back(by) => time.saturating_sub(by),
+        }
+    }
 }
 
 /// Why a session ends, and so what goes with it.
@@ -162,6 +188,8 @@ pub(super) enum Why {
         /// So long.
         than: Duration,
     },
+    /// Its own time is over, whatever it does.
+    Expired,
     /// Room for another open session; only one that sleeps unused.
     OpenCeiling,
     /// The daemon ends, and nobody has heard of it yet.
@@ -276,6 +304,7 @@ impl Rental {
         serial: u64,
         tenant: Option<Tenant>,
         files_outside: bool,
+        expires: Option<Duration>,
         sandbox: SandboxId,
         waits: bool,
         now: Duration,
@@ -294,6 +323,7 @@ impl Rental {
             files_outside,
             uses: 0,
             last_used: now,
+            expires,
             state: State::Opening { sandbox, waits },
         };
         (rental, actions)
@@ -316,6 +346,7 @@ impl Rental {
             Event::Hibernate { heir } => self.hibernate(heir, now),
             Event::Stopped { layer } => self.stopped(layer, now),
             Event::Wake { sandbox, waits } => self.wake(sandbox, waits),
+            Event::Renew { expires } => self.renew(expires),
             Event::Expire { than } => self.expire(than, now),
             Event::Suspend => self.suspend(),
             Event::Close(why) => self.close(why, now),
@@ -584,9 +615,40 @@ impl Rental {
         }
     }
 
+    fn renew(&self, expires: Option<Duration>) -> Step {
+        match &self.state {
+            State::Opening { .. } => Err(Refusal::Opening),
+            State::Closing { .. } => Err(Refusal::Closing),
+            _ => Ok((
+                Some(Self {
+                    expires,
+                    ..self.clone()
+                }),
+                vec![],
+            )),
+        }
+    }
+
+    /// The same session by a clock that was set: whatever lies behind or ahead of it stays as far away as it was.
+    pub(super) fn shifted(&self, by: Shift, now: Duration) -> Self {
+        let mut next = self.clone();
+        // Nothing was used in the future.
+        next.last_used = by.of(self.last_used).min(now);
+        next.expires = self.expires.map(|expires| by.of(expires));
+        if let State::Hibernated { since, .. } = &mut next.state {
+            *since = by.of(*since).min(now);
+        }
+        next
+    }
+
     fn close(&self, why: Why, now: Duration) -> Step {
         match why {
             Why::Delete { .. } | Why::Shutdown => {}
+            Why::Expired => {
+                if self.expires.is_none_or(|expires| now < expires) {
+                    return Err(Refusal::Recent);
+                }
+            }
             Why::Idle { than } => self.may_reap(than, now)?,
             Why::OpenCeiling => match &self.state {
                 State::Hibernated { .. } if self.uses == 0 => {}
@@ -597,7 +659,7 @@ impl Rental {
         let (sandbox, heir) = match &self.state {
             State::Opening { sandbox, waits } => match why {
                 Why::Shutdown => ((!waits).then(|| sandbox.clone()), None),
-                Why::Delete { .. } | Why::Idle { .. } | Why::OpenCeiling => {
+                Why::Delete { .. } | Why::Idle { .. } | Why::Expired | Why::OpenCeiling => {
                     return Err(Refusal::Opening);
                 }
             },

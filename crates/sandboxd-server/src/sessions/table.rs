@@ -2,12 +2,14 @@
 //! and hands out orders; owners and handlers do the waiting.
 
 use super::admission::{Ceilings, House, NoRoom, NoStep, Orders};
+use super::clock_jump::Watched;
 use super::events::EventLog;
 use super::ledger::{Ledger, Record, Standing};
+use super::metered::Metered;
 use super::owner;
 use super::readiness::LastAnswer;
 use super::state::{Action, Event, Rental, State};
-use super::words::{Happened, View};
+use super::words::{Happened, Labels, View};
 use crate::auth::session_tokens::{Nonce, SessionTokens};
 use crate::backends::{Backend, Enforced, Meter, NoMeter, Usage};
 use crate::clock::Clock;
@@ -34,6 +36,8 @@ pub(super) struct Shared {
     pub(super) ledger: Arc<dyn Ledger>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) ready: LastAnswer,
+    /// Held while an end is set anew, so that table and ledger hear of two in one order.
+    pub(super) renewals: tokio::sync::Mutex<()>,
     /// Commands that may run at once.
     pub(super) permits: Semaphore,
     /// Commands that may wait at once (for a sandbox to wake, or for a permit).
@@ -55,6 +59,8 @@ pub(super) struct Table {
     pub(super) house: House,
     pub(super) details: BTreeMap<SessionId, Detail>,
     pub(super) service: Arc<Service>,
+    /// What the clock said last.
+    pub(super) watched: Watched,
     /// Ids whose stored workspace is being swept; nobody opens them meanwhile.
     pub(super) sweeping: HashSet<SessionId>,
     /// Sessions of which something is not written down yet.
@@ -72,6 +78,8 @@ pub(super) struct Detail {
     /// Its runtime; none where a restart did not find it on the allowlist any more.
     pub(super) runtime: Option<Arc<Runtime>>,
     pub(super) nonce: Nonce,
+    /// What clients call it.
+    pub(super) labels: Labels,
     pub(super) created: Duration,
     /// Whether its stored files have to be there already when it first opens.
     pub(super) attached: bool,
@@ -141,13 +149,17 @@ impl Shared {
     ) -> Self {
         let commands = usize::try_from(service.max_running_commands).unwrap_or(usize::MAX);
         let commands = commands.clamp(1, Semaphore::MAX_PERMITS / 2);
+        let metrics = Arc::<Metrics>::default();
+        let ledger = Arc::new(Metered::new(ledger, metrics.clone()));
+        let watched = Watched::new(&*clock);
         Self {
             backend,
             clock,
             tokens,
             workspaces,
             ledger,
-            metrics: Arc::default(),
+            metrics,
+            renewals: tokio::sync::Mutex::default(),
             ready: LastAnswer::default(),
             permits: Semaphore::new(commands),
             queue: Semaphore::new(commands * 2),
@@ -159,6 +171,7 @@ impl Shared {
                 house: House::default(),
                 details: BTreeMap::new(),
                 service: Arc::new(service),
+                watched,
                 sweeping: HashSet::new(),
                 unwritten: HashSet::new(),
                 stopping: false,
@@ -298,7 +311,7 @@ impl Shared {
     }
 
     /// The journal looks at this session soon.
-    fn is_unwritten(&self, table: &mut Table, id: &SessionId) {
+    pub(super) fn is_unwritten(&self, table: &mut Table, id: &SessionId) {
         if !table.unwritten.contains(id) {
             table.unwritten.insert(id.clone());
             self.unwritten.notify_one();
@@ -348,10 +361,10 @@ impl Table {
             id: id.clone(),
             runtime: detail.alias.clone(),
             tenant: rental.tenant.clone(),
-            labels: BTreeMap::new(),
+            labels: detail.labels.clone(),
             nonce: detail.nonce,
             created: detail.created,
-            expires: None,
+            expires: rental.expires,
             last_used: rental.last_used,
             files_outside: rental.files_outside,
             standing,
@@ -383,6 +396,8 @@ impl Table {
             created: detail.created,
             last_activity: used,
             idle: now.saturating_sub(used),
+            expires: rental.expires,
+            labels: detail.labels.clone(),
             enforced: detail.enforced.clone(),
         })
     }
@@ -410,6 +425,7 @@ impl Detail {
             alias: record.runtime,
             runtime,
             nonce: record.nonce,
+            labels: record.labels,
             created: record.created,
             attached: true,
             log: EventLog::written_to(latest_event),
@@ -424,12 +440,18 @@ impl Detail {
     }
 
     /// Of a session that begins.
-    pub(super) fn new(serial: u64, runtime: Arc<Runtime>, created: Duration) -> Self {
+    pub(super) fn new(
+        serial: u64,
+        runtime: Arc<Runtime>,
+        labels: Labels,
+        created: Duration,
+    ) -> Self {
         Self {
             serial,
             alias: runtime.alias.clone(),
             runtime: Some(runtime),
             nonce: Nonce::generate(),
+            labels,
             created,
             attached: false,
             log: EventLog::default(),

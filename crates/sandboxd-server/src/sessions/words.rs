@@ -7,6 +7,7 @@ use crate::id::{RunId, SessionId, Tenant};
 use bytes::Bytes;
 use sandboxd_protocol::message::{Entry, FileError};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What a client asks for when it opens.
@@ -18,11 +19,18 @@ pub struct Open {
     pub runtime: Option<String>,
     /// Label.
     pub tenant: Option<Tenant>,
+    /// What the client calls it; kept with a session that begins.
+    pub labels: Labels,
+    /// How long a session that begins may last, whatever happens; for ever otherwise.
+    pub ttl: Option<Duration>,
     /// Take the open session of this id, if there is one.
     pub reuse: bool,
     /// As `reuse`, and refuse where neither session nor stored workspace exists.
     pub attach: bool,
 }
+
+/// Names and values that a client gave a session, for finding it again. They grant nothing.
+pub type Labels = BTreeMap<String, String>;
 
 /// An open session, and the token that reaches it.
 #[derive(Clone)]
@@ -60,6 +68,10 @@ pub struct View {
     pub last_activity: Duration,
     /// How long ago that is.
     pub idle: Duration,
+    /// When it ends whatever happens, if ever.
+    pub expires: Option<Duration>,
+    /// What its client calls it.
+    pub labels: Labels,
     /// What is in place for its sandbox.
     pub enforced: Enforced,
 }
@@ -243,6 +255,22 @@ pub enum UseError {
     /// What is written down of it could not be read.
     #[error("The log of session {id} could not be read: {cause}")]
     NotRead {
+        /// Which session.
+        id: SessionId,
+        /// Why.
+        cause: String,
+    },
+    /// It cannot be put to sleep, or was not.
+    #[error("Session {id} cannot go to sleep: {why}")]
+    NotAsleep {
+        /// Which session.
+        id: SessionId,
+        /// Why.
+        why: String,
+    },
+    /// What was asked for could not be written down, and was not done.
+    #[error("Session {id} is as it was: {cause}")]
+    NotWritten {
         /// Which session.
         id: SessionId,
         /// Why.

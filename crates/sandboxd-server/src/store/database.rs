@@ -16,6 +16,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// How long SQLite waits for another program that reads the file, in milliseconds.
@@ -52,13 +53,19 @@ enum Write {
     Put(Box<Record>),
     Remove(SessionId),
     Note(Vec<Activity>),
+    Renew {
+        id: SessionId,
+        nonce: Nonce,
+        expires: Option<Duration>,
+    },
+    Check,
 }
 
 impl Database {
     /// Opens or makes the file, brings it to the newest schema, and starts the thread.
     pub(super) fn open(path: &Path) -> Result<Self, SchemaError> {
         let mut connection = Connection::open(path)?;
-        connection.busy_timeout(std::time::Duration::from_millis(BUSY_MILLIS))?;
+        connection.busy_timeout(Duration::from_millis(BUSY_MILLIS))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "foreign_keys", true)?;
@@ -119,6 +126,20 @@ impl Ledger for Database {
 
     async fn note(&self, activities: Vec<Activity>) -> Result<(), LedgerError> {
         self.write(Write::Note(activities)).await
+    }
+
+    async fn renew(
+        &self,
+        id: &SessionId,
+        nonce: &Nonce,
+        expires: Option<Duration>,
+    ) -> Result<(), LedgerError> {
+        let (id, nonce) = (id.clone(), *nonce);
+        self.write(Write::Renew { id, nonce, expires }).await
+    }
+
+    async fn check(&self) -> Result<(), LedgerError> {
+        self.write(Write::Check).await
     }
 
     async fn events(
@@ -226,6 +247,10 @@ fn in_one<'a>(
                 Write::Put(record) => rows::put(&transaction, record)?,
                 Write::Remove(id) => rows::remove(&transaction, id)?,
                 Write::Note(activities) => rows::note(&transaction, activities)?,
+                Write::Renew { id, nonce, expires } => {
+                    rows::renew(&transaction, id, nonce, *expires)?;
+                }
+                Write::Check => rows::check(&transaction)?,
             }
         }
         transaction.commit()

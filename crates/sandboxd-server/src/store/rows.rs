@@ -83,6 +83,25 @@ pub(super) fn remove(transaction: &Transaction<'_>, id: &SessionId) -> Result<()
         .map(|_| ())
 }
 
+/// Writes when a session ends; one that is gone is passed over.
+pub(super) fn renew(
+    transaction: &Transaction<'_>,
+    id: &SessionId,
+    nonce: &Nonce,
+    expires: Option<Duration>,
+) -> Result<(), Error> {
+    let renew = "UPDATE sessions SET expires = ?3 WHERE id = ?1 AND nonce = ?2";
+    let row = params![id.as_str(), nonce.as_bytes(), expires.map(nanos)];
+    transaction.prepare_cached(renew)?.execute(row).map(|_| ())
+}
+
+/// Writes something, to see whether that can be done.
+pub(super) fn check(transaction: &Transaction<'_>) -> Result<(), Error> {
+    let check = "INSERT INTO facts VALUES ('checked', 1)
+                 ON CONFLICT (name) DO UPDATE SET value = (value + 1) % 1000000";
+    transaction.prepare_cached(check)?.execute([]).map(|_| ())
+}
+
 /// Writes what sessions did; those that are gone are passed over.
 pub(super) fn note(transaction: &Transaction<'_>, activities: &[Activity]) -> Result<(), Error> {
     let mut used = transaction.prepare_cached(

@@ -79,6 +79,17 @@ impl Workspaces {
         self.root.is_some()
     }
 
+    /// Moves the times of all workspaces, since the clock by which they were taken was set, `forward` or back.
+    ///
+    /// # Errors
+    /// What the system says about the root; a workspace that cannot be changed keeps its time.
+    pub async fn shift(self, forward: bool, by: Duration) -> io::Result<()> {
+        let Some(root) = self.root else {
+            return Ok(());
+        };
+        on_a_thread(move || root.shift(forward, by)).await
+    }
+
     /// Whether the root is still where it was, and can be written to.
     ///
     /// # Errors
@@ -316,6 +327,38 @@ impl Root {
             other => other,
         };
         removed.map_err(to_io)
+    }
+
+    fn shift(&self, forward: bool, by: Duration) -> io::Result<()> {
+        let seconds = i64::try_from(by.as_secs()).unwrap_or(i64::MAX);
+        for entry in rustix::fs::Dir::read_from(&self.dir)? {
+            let Ok(entry) = entry else { break };
+            let name = entry.file_name().to_str().ok();
+            let Some(id) = name.and_then(|name| SessionId::parse(name).ok()) else {
+                continue;
+            };
+            let Ok(home) = self.home(&id) else { continue };
+            let Ok(stat) = rustix::fs::fstat(&home) else {
+                continue;
+            };
+            let moved = if forward {
+                stat.st_mtime.saturating_add(seconds)
+            } else {
+                stat.st_mtime.saturating_sub(seconds).max(0)
+            };
+            let moved = rustix::fs::Timespec {
+                tv_sec: moved,
+                tv_nsec: 0,
+            };
+            let times = Timestamps {
+                last_access: moved,
+                last_modification: moved,
+            };
+            if let Err(error) = rustix::fs::futimens(&home, &times) {
+                tracing::warn!(workspace = %id, %error, "it keeps the time of the old clock");
+            }
+        }
+        Ok(())
     }
 
     fn untouched_since(&self, oldest: Duration) -> io::Result<Vec<SessionId>> {

@@ -74,6 +74,10 @@ async fn figures_follow_what_happens_and_name_no_session() {
         ("sandboxd_runs_in_flight", 0.0),
         ("sandboxd_file_op_seconds_count{op=\"stat\"}", 1.0),
         ("sandboxd_evictions_total{reason=\"slot\"}", 2.0),
+        (
+            "sandboxd_store_seconds_count{op=\"all\",outcome=\"ok\"}",
+            1.0,
+        ),
         ("sandboxd_refusals_total{code=\"no_session\"}", 1.0),
         (
             "sandboxd_http_request_duration_seconds_count{method=\"POST\",route=\"/sessions/{session_id}/run\",code=\"200\"}",
@@ -94,7 +98,7 @@ async fn a_service_is_ready_while_its_parts_are() {
     let service = Service::start(&[]).await;
     let ready = service.bare("GET", "/readyz").send().await.ok();
     assert_eq!(ready["status"], "ready");
-    for part in ["service", "backend", "workspaces"] {
+    for part in ["service", "store", "backend", "workspaces"] {
         assert!(
             ready["parts"]
                 .as_array()

@@ -6,6 +6,7 @@ mod bad_input;
 mod document;
 mod figures;
 mod files;
+mod lifetime;
 mod order;
 mod policy;
 mod run;

@@ -136,7 +136,7 @@ impl Place {
     }
 
     pub(crate) async fn put_to_sleep(&self, id: &str) {
-        self.sessions.hibernate(&sid(id)).unwrap();
+        self.sessions.hibernate(&sid(id)).await.unwrap();
         self.until("asleep", |place| place.sessions.is_hibernated(&sid(id)))
             .await;
     }

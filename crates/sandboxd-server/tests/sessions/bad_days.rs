@@ -189,7 +189,7 @@ async fn a_wake_that_fails_is_said_and_tried_again() {
     let world = World::with_workspaces(|_| {}).await;
     world.open("a").await;
     world.out("a", "echo kept > f").await;
-    world.sessions.hibernate(&sid("a")).unwrap();
+    world.sessions.hibernate(&sid("a")).await.unwrap();
     world
         .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
         .await;
@@ -213,7 +213,7 @@ async fn deleting_a_dead_a_sleeping_and_a_waking_session_is_fine() {
         world.open(id).await;
     }
     for id in ["asleep", "waking"] {
-        world.sessions.hibernate(&sid(id)).unwrap();
+        world.sessions.hibernate(&sid(id)).await.unwrap();
         world
             .until("asleep", |w| w.sessions.is_hibernated(&sid(id)))
             .await;

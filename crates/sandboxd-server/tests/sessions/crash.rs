@@ -84,6 +84,17 @@ impl Ledger for MortalLedger {
         }
         self.inner.note(activities).await
     }
+    async fn renew(
+        &self,
+        id: &SessionId,
+        nonce: &Nonce,
+        expires: Option<Duration>,
+    ) -> Result<(), LedgerError> {
+        around!(self, self.inner.renew(id, nonce, expires))
+    }
+    async fn check(&self) -> Result<(), LedgerError> {
+        self.inner.check().await
+    }
     async fn events(
         &self,
         id: &SessionId,
@@ -175,10 +186,7 @@ async fn life(sessions: Arc<Sessions>, backend: Arc<InMemory>, told: Arc<Mutex<T
         });
     };
     let sleep = async || {
-        sessions.hibernate(&a).unwrap();
-        while !sessions.is_hibernated(&a) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        sessions.hibernate(&a).await.unwrap();
     };
     let opened = sessions.open(ask("a")).await.unwrap();
     say(&|told| told.token = Some(opened.token.clone()));

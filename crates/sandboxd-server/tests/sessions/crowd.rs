@@ -49,7 +49,7 @@ async fn a_crowd_never_gets_more_than_there_is_nor_anothers_files() {
                             }
                         }
                         17 | 18 => {
-                            let _ = world.sessions.hibernate(&id);
+                            let _ = world.sessions.hibernate(&id).await;
                         }
                         _ => {
                             let purge = dice(&mut seed).is_multiple_of(2);

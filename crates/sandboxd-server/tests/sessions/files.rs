@@ -109,7 +109,7 @@ async fn native_files_answer_alike_awake_and_asleep() {
             NativeError::File(FileError::NotFound)
         );
         if round == "awake" {
-            world.sessions.hibernate(&sid("a")).unwrap();
+            world.sessions.hibernate(&sid("a")).await.unwrap();
             world
                 .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
                 .await;
@@ -173,7 +173,7 @@ async fn any_path_is_followed_for_era_a_and_wakes() {
         .await
         .unwrap();
     assert_eq!(world.out("a", "cat sub/f; cat /etc/made").await, "xy");
-    world.sessions.hibernate(&sid("a")).unwrap();
+    world.sessions.hibernate(&sid("a")).await.unwrap();
     world
         .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
         .await;

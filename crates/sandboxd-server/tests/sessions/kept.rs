@@ -16,7 +16,7 @@ async fn asleep_with_a_layer(world: &World) {
 }
 
 async fn sleep(world: &World) {
-    world.sessions.hibernate(&sid("a")).unwrap();
+    world.sessions.hibernate(&sid("a")).await.unwrap();
     let asleep = |w: &World| w.sessions.is_hibernated(&sid("a"));
     world.until("asleep", asleep).await;
 }

@@ -9,6 +9,7 @@ mod crash;
 mod crowd;
 mod files;
 mod kept;
+mod lifetime;
 mod limits;
 mod opening;
 mod restart;

@@ -109,7 +109,7 @@ async fn what_is_idle_goes_to_sleep_by_itself_where_that_is_wanted() {
 async fn many_at_once_wake_a_session_once() {
     let world = World::with_workspaces(|_| {}).await;
     world.open("a").await;
-    world.sessions.hibernate(&sid("a")).unwrap();
+    world.sessions.hibernate(&sid("a")).await.unwrap();
     world
         .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
         .await;
@@ -131,12 +131,15 @@ async fn a_session_going_to_sleep_is_woken_when_it_sleeps() {
     let world = World::with_workspaces(|_| {}).await;
     world.open("a").await;
     let gate = world.backend.switches().hold_stops();
-    world.sessions.hibernate(&sid("a")).unwrap();
+    let sessions = world.sessions.clone();
+    let asleep = tokio::spawn(async move { sessions.hibernate(&sid("a")).await });
+    assert!(still_waits(&asleep).await);
     let sessions = world.sessions.clone();
     let run = tokio::spawn(async move { sessions.run(&sid("a"), argv(&["true"])).await });
     assert!(still_waits(&run).await);
     gate.add_permits(10);
     run.await.unwrap().unwrap();
+    asleep.await.unwrap().unwrap();
     assert_eq!(world.backend.sandbox_count(), 1);
 }
 
@@ -145,7 +148,7 @@ async fn a_kept_layer_comes_back() {
     let world = World::with_workspaces(|s| s.persist_containers = true).await;
     world.open("a").await;
     world.out("a", "echo installed > /etc/package").await;
-    world.sessions.hibernate(&sid("a")).unwrap();
+    world.sessions.hibernate(&sid("a")).await.unwrap();
     world
         .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
         .await;
@@ -154,7 +157,7 @@ async fn a_kept_layer_comes_back() {
     let mut service = (*world.sessions.service()).clone();
     service.persist_containers = false;
     world.sessions.update_service(service).unwrap();
-    world.sessions.hibernate(&sid("a")).unwrap();
+    world.sessions.hibernate(&sid("a")).await.unwrap();
     world
         .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
         .await;
@@ -190,7 +193,7 @@ async fn native_files_of_a_sleeper_are_served_without_waking_it() {
     let world = World::with_workspaces(|s| s.idle_timeout = 100).await;
     world.open("a").await;
     world.out("a", "echo old > f").await;
-    world.sessions.hibernate(&sid("a")).unwrap();
+    world.sessions.hibernate(&sid("a")).await.unwrap();
     world
         .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
         .await;
@@ -222,7 +225,7 @@ async fn idle_sessions_are_closed_busy_ones_are_not() {
     world.open("idle").await;
     world.open("asleep").await;
     world.open("busy").await;
-    world.sessions.hibernate(&sid("asleep")).unwrap();
+    world.sessions.hibernate(&sid("asleep")).await.unwrap();
     world
         .until("asleep", |w| w.sessions.is_hibernated(&sid("asleep")))
         .await;
@@ -285,7 +288,7 @@ async fn usage_is_sampled_together_and_kept_for_a_moment() {
     for id in ["a", "b", "asleep"] {
         world.open(id).await;
     }
-    world.sessions.hibernate(&sid("asleep")).unwrap();
+    world.sessions.hibernate(&sid("asleep")).await.unwrap();
     world
         .until("asleep", |w| w.sessions.is_hibernated(&sid("asleep")))
         .await;
@@ -312,7 +315,7 @@ async fn what_a_session_is_stands_in_the_ledger_before_anybody_hears_of_it() {
     let record = world.ledger.records().remove(0);
     assert_eq!(record.id, sid("a"));
     assert!(matches!(record.standing, Standing::Resident { .. }));
-    world.sessions.hibernate(&sid("a")).unwrap();
+    world.sessions.hibernate(&sid("a")).await.unwrap();
     world
         .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
         .await;
@@ -333,7 +336,7 @@ async fn what_a_session_is_stands_in_the_ledger_before_anybody_hears_of_it() {
 async fn a_client_that_hangs_up_cancels_neither_a_wake_nor_a_delete() {
     let world = World::with_workspaces(|_| {}).await;
     world.open("a").await;
-    world.sessions.hibernate(&sid("a")).unwrap();
+    world.sessions.hibernate(&sid("a")).await.unwrap();
     world
         .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
         .await;

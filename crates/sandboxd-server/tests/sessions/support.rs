@@ -14,21 +14,48 @@ use tempfile::TempDir;
 
 /// A clock that only tests move.
 #[derive(Debug)]
-pub(crate) struct HandClock(Mutex<Duration>);
+pub(crate) struct HandClock(Mutex<Hands>);
+
+#[derive(Debug, Clone, Copy)]
+struct Hands {
+    wall: Duration,
+    steady: Duration,
+}
+
+impl HandClock {
+    /// Somebody sets the clock by so many seconds, forward or back.
+    pub(crate) fn set_by(&self, seconds: i64) {
+        let mut hands = self.0.lock().unwrap();
+        let by = Duration::from_secs(seconds.unsigned_abs());
+        if seconds < 0 {
+            hands.wall -= by;
+        } else {
+            hands.wall += by;
+        }
+    }
+}
 
 impl Clock for HandClock {
     fn now(&self) -> Duration {
-        *self.0.lock().unwrap()
+        self.0.lock().unwrap().wall
+    }
+
+    fn steady(&self) -> Duration {
+        self.0.lock().unwrap().steady
     }
 }
 
 impl HandClock {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Duration::from_secs(1_700_000_000))))
+        let wall = Duration::from_secs(1_700_000_000);
+        let steady = Duration::from_secs(1_000);
+        Arc::new(Self(Mutex::new(Hands { wall, steady })))
     }
 
     pub(crate) fn pass(&self, seconds: u64) {
-        *self.0.lock().unwrap() += Duration::from_secs(seconds);
+        let mut hands = self.0.lock().unwrap();
+        hands.wall += Duration::from_secs(seconds);
+        hands.steady += Duration::from_secs(seconds);
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a value may be. Each rule gives the value, or its misfits.
 
 use super::{Misfit, Ruled, mismatch};
-use crate::id::InvalidId;
+use crate::id::{InvalidId, Tenant};
+use crate::limits::{LABEL_VALUE_CHARS_MAX, LABELS_MAX};
 use sandboxd_api::error::Loc;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -185,6 +186,52 @@ fn not_above_zero(value: &Value) -> Vec<Misfit> {
     Misfit::with("greater_than", msg, value, Some(json!({ "gt": 0 })))
 }
 
+/// Labels: few, with names of an identifier's form and short values without control characters.
+pub(in crate::api) fn labels(value: Value) -> Ruled<BTreeMap<String, String>> {
+    let input = value.clone();
+    let labels = members(value, label_value)?;
+    if labels.len() > LABELS_MAX {
+        let count = labels.len();
+        let msg = format!("Dictionary should have at most {LABELS_MAX} items, not {count}");
+        let ctx = json!({ "max_length": LABELS_MAX, "actual_length": count });
+        return Err(Misfit::with("too_long", msg, &input, Some(ctx)));
+    }
+    let wrong = labels.keys().find(|name| Tenant::parse(name).is_err());
+    if let Some(name) = wrong {
+        let name = Value::String(name.clone());
+        return Err(mismatch(&name, sandboxd_api::NAME_PATTERN));
+    }
+    Ok(labels)
+}
+
+fn label_value(value: Value) -> Ruled<String> {
+    let text = text(value)?;
+    if text.chars().count() > LABEL_VALUE_CHARS_MAX || text.chars().any(char::is_control) {
+        let msg = format!(
+            "String should have at most {LABEL_VALUE_CHARS_MAX} characters, and no control characters"
+        );
+        return Err(Misfit::new("string_too_long", msg, &Value::String(text)));
+    }
+    Ok(text)
+}
+
+/// `name=value`, or a name alone, which asks for a label of any value.
+pub(in crate::api) fn label_filter(value: Value) -> Ruled<(String, Option<String>)> {
+    let text = text(value)?;
+    let (name, wanted) = match text.split_once('=') {
+        Some((name, wanted)) => (name, Some(wanted.to_owned())),
+        None => (text.as_str(), None),
+    };
+    match Tenant::parse(name) {
+        Ok(_) => Ok((name.to_owned(), wanted)),
+        Err(_) => Err(Misfit::new(
+            "label",
+            "Input should be name=value, or the name of a label",
+            &Value::String(text),
+        )),
+    }
+}
+
 /// A list of at least one item, and at most `most`.
 pub(in crate::api) fn list<T>(
     most: usize,
@@ -276,6 +323,7 @@ pub(in crate::api) fn object<T: super::Decode>(value: Value) -> Ruled<T> {
     let mut fields = super::Fields {
         place: Vec::new(),
         object,
+        pairs: Vec::new(),
         errors: Vec::new(),
     };
     let decoded = T::decode(&mut fields);

@@ -213,6 +213,23 @@ const SHUTTING_DOWN: Refusal = text(
     "The service is shutting down",
 );
 
+/// `POST /sessions/{session_id}/hibernate`.
+pub(super) const HIBERNATE: &[Refusal] = &[text(
+    409,
+    "not_asleep",
+    "It cannot go to sleep now: it is in use, its files would go with its sandbox, its sandbox is gone; or it did not get \
+     there.",
+    "Session conversation-5f2c9a1e cannot go to sleep: it is in use",
+)];
+
+/// `POST /sessions/{session_id}/renew`.
+pub(super) const RENEW: &[Refusal] = &[Refusal {
+    status: 500,
+    code: "not_written",
+    about: "It could not be written down. The session ends when it would have.",
+    detail: Example::Text("Session conversation-5f2c9a1e is as it was: not written down in time"),
+}];
+
 /// `GET /readyz`.
 pub(super) const NOT_READY: &[Refusal] = &[text(
     503,

@@ -21,13 +21,13 @@ pub(super) fn routes() -> Vec<Described> {
             .gives::<ServiceHealth>("It lives.", health()),
         route(Get, "/readyz", TAG, "ready", "Whether the service can serve")
             .about(
-                "Asks every part that an open session depends on: the backend, the stored workspaces, and the service \
+                "Asks every part that an open session depends on: the store, the backend, the stored workspaces, and the service \
                  itself, which is not ready any more once it ends. An answer is given again for a second.",
             )
             .for_everybody()
             .gives::<ServiceReadiness>(
                 "It can.",
-                json!({ "status": "ready", "parts": ["service", "backend", "workspaces"] }),
+                json!({ "status": "ready", "parts": ["service", "store", "backend", "workspaces"] }),
             )
             .refuses(refusals::NOT_READY),
         route(Get, "/metrics", TAG, "metrics", "Figures for a scraper")

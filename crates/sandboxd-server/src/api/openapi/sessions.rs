@@ -3,7 +3,7 @@
 use super::describe::{Described, route};
 use super::refusals;
 use sandboxd_api::sessions::{
-    CreateSession, SessionCreated, SessionEvents, SessionInfo, SessionList,
+    CreateSession, RenewSession, SessionCreated, SessionEvents, SessionInfo, SessionList,
 };
 use serde_json::{Value, json};
 use utoipa::openapi::path::HttpMethod::{Delete, Get, Post};
@@ -43,6 +43,13 @@ pub(super) fn routes() -> Vec<Described> {
         route(Get, "/sessions", TAG, "list_sessions", "List the open sessions")
             .for_the_service()
             .query("usage", USAGE, flag(), json!(true))
+            .query(
+                "label",
+                "Only sessions with this label: `name=value`, or a name alone for any value. May be given more than once; \
+                 a session has to have them all.",
+                ObjectBuilder::new().schema_type(Type::String),
+                json!("user=42"),
+            )
             .gives::<SessionList>(
                 "The sessions in order of creation, and the ceilings that count them.",
                 json!({ "sessions": [session()], "limit": 20, "open_limit": 200, "tenant_limit": 5 }),
@@ -61,6 +68,23 @@ pub(super) fn routes() -> Vec<Described> {
             .query("purge", "Whether to delete what is stored of the session, too.", flag(), json!(true))
             .gives_nothing("It is closed.")
             .refuses(refusals::CLOSE),
+        route(Post, "/sessions/{session_id}/hibernate", TAG, "hibernate_session", "Put a session to sleep")
+            .about(
+                "Ends every process and frees the sandbox's room; waits until the session sleeps. Its next use wakes it. \
+                 One that sleeps already is fine.",
+            )
+            .of_session()
+            .gives::<SessionInfo>("The session.", session())
+            .refuses(refusals::HIBERNATE),
+        route(Post, "/sessions/{session_id}/renew", TAG, "renew_session", "Say anew when a session ends")
+            .about(
+                "Needs the service's token: whoever has only the session's cannot make it last longer than was meant. What \
+                 keeps a session from being closed as idle is its use, not this.",
+            )
+            .of_session()
+            .takes::<RenewSession>(json!({ "ttl_seconds": 3600 }))
+            .gives::<SessionInfo>("The session.", session())
+            .refuses(refusals::RENEW),
         route(Get, "/sessions/{session_id}/events", TAG, "session_events", "What a session did")
             .about(
                 "Operations, never contents or output. The newest 200 are kept; numbers are never used twice, so a client \
@@ -88,5 +112,6 @@ fn session() -> Value {
         "created_at": 1_790_000_000.25, "last_activity": 1_790_000_060.5, "idle_seconds": 12.5,
         "usage": { "memory_bytes": 18_874_368, "memory_limit_bytes": 536_870_912, "cpu_percent": 3.5, "pids": 4 },
         "enforced": { "memory": { "enforced": true, "reason": "cgroup memory.max" } },
+        "labels": { "user": "42" }, "expires_at": 1_790_003_600.25,
     })
 }

@@ -127,7 +127,7 @@ fn answers_have_all_of_their_fields() {
             .expect(name)
             .len()
     };
-    assert_eq!(required("SessionInfo"), 10);
+    assert_eq!(required("SessionInfo"), 12);
     assert_eq!(required("ServicePolicy"), 27);
     assert_eq!(required("FileEntry"), 5);
     let optional = &document["components"]["schemas"]["CreateSession"];

@@ -15,6 +15,7 @@ fn newcomer(name: &str, tenant: Option<&str>) -> Newcomer {
         id: id(name),
         tenant: tenant.map(|t| Tenant::parse(t).unwrap()),
         files_outside: true,
+        expires: None,
         sandbox: SandboxId::generate(),
     }
 }
@@ -249,4 +250,82 @@ fn what_an_earlier_session_of_the_same_id_left_running_changes_nothing() {
             .unwrap_err(),
         NoStep::Unknown
     );
+}
+
+#[test]
+fn a_session_ends_when_its_time_is_over_whatever_it_does_and_not_before() {
+    let limits = ceilings(5, 5, 5, None);
+    let mut house = House::default();
+    let mut who = newcomer("a", None);
+    who.expires = Some(SECOND * 10);
+    let a = open_resident(&mut house, who, SECOND, &limits);
+    house.apply(&id("a"), a, Event::Enter, SECOND * 2).unwrap();
+    let over = Event::Close(Why::Expired);
+    let refused = house.apply(&id("a"), a, over.clone(), SECOND * 9);
+    assert_eq!(refused.unwrap_err(), NoStep::Refused(Refusal::Recent));
+
+    let expires = Some(SECOND * 20);
+    let renewed = house.apply(&id("a"), a, Event::Renew { expires }, SECOND * 9);
+    assert_eq!(renewed.unwrap(), Orders::new());
+    let refused = house.apply(&id("a"), a, over.clone(), SECOND * 19);
+    assert_eq!(refused.unwrap_err(), NoStep::Refused(Refusal::Recent));
+    let orders = house.apply(&id("a"), a, over.clone(), SECOND * 20).unwrap();
+    assert!(matches!(
+        orders.as_slice(),
+        [(_, Action::End { purge: false, .. })]
+    ));
+    let late = house.apply(&id("a"), a, Event::Renew { expires: None }, SECOND * 21);
+    assert_eq!(late.unwrap_err(), NoStep::Refused(Refusal::Closing));
+
+    let b = open_resident(&mut house, newcomer("b", None), SECOND, &limits);
+    let never = house.apply(&id("b"), b, over, SECOND * 1_000_000);
+    assert_eq!(never.unwrap_err(), NoStep::Refused(Refusal::Recent));
+}
+
+#[test]
+fn a_clock_that_is_set_makes_nothing_older_or_younger() {
+    let limits = ceilings(5, 5, 5, None);
+    let mut house = House::default();
+    let start = SECOND * 1_000_000;
+    let mut who = newcomer("a", None);
+    who.expires = Some(start + SECOND * 60);
+    let a = open_resident(&mut house, who, start, &limits);
+    let b = open_resident(&mut house, newcomer("b", None), start, &limits);
+    let sleep = Event::Hibernate { heir: None };
+    house.apply(&id("b"), b, sleep, start).unwrap();
+    let stopped = Event::Stopped { layer: false };
+    house.apply(&id("b"), b, stopped, start).unwrap();
+
+    let hours = SECOND * 7_200;
+    for (shift, now) in [
+        (Shift::Forward(hours), start + hours + SECOND * 30),
+        (Shift::Back(hours), start - hours + SECOND * 30),
+        (Shift::Back(start), SECOND * 30),
+    ] {
+        let mut house = house.clone();
+        house.shift(shift, now);
+        let rental = house.get(&id("a")).unwrap();
+        assert_eq!(rental.idle(now), SECOND * 30, "{shift:?}");
+        for (serial, name, than, dead) in [
+            (a, "a", 29, true),
+            (a, "a", 31, false),
+            (b, "b", 30, true),
+            (b, "b", 31, false),
+        ] {
+            let than = SECOND * than;
+            let mut house = house.clone();
+            let reaped = house.apply(&id(name), serial, Event::Close(Why::Idle { than }), now);
+            assert_eq!(reaped.is_ok(), dead, "{shift:?} {name} {than:?}");
+        }
+        for (later, over) in [(29, false), (30, true)] {
+            let mut house = house.clone();
+            let over_now = house.apply(
+                &id("a"),
+                a,
+                Event::Close(Why::Expired),
+                now + SECOND * later,
+            );
+            assert_eq!(over_now.is_ok(), over, "{shift:?} {later}");
+        }
+    }
 }

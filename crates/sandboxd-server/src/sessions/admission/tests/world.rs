@@ -7,7 +7,7 @@ use crate::id::{SandboxId, SessionId, Tenant};
 use crate::sessions::admission::{Ceilings, House, Newcomer, NoRoom, Orders};
 use crate::sessions::ledger::{Record, Standing};
 use crate::sessions::recovery::{rental as rental_of, state_of};
-use crate::sessions::state::{Action, Event, State, Why};
+use crate::sessions::state::{Action, Event, Rental, Shift, State, Why};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -42,6 +42,17 @@ enum Play {
     Reap {
         who: u8,
         than: u8,
+    },
+    Renew {
+        who: u8,
+        seconds: Option<u8>,
+    },
+    Over {
+        who: u8,
+    },
+    Jump {
+        seconds: u32,
+        forward: bool,
     },
     Suspend {
         who: u8,
@@ -80,6 +91,9 @@ fn plays() -> impl Strategy<Value = Vec<Play>> {
         1 => who.clone().prop_map(|who| Play::Hibernate { who }),
         1 => (who.clone(), any::<bool>()).prop_map(|(who, purge)| Play::Delete { who, purge }),
         1 => (who.clone(), 0..20_u8).prop_map(|(who, than)| Play::Reap { who, than }),
+        1 => (who.clone(), prop::option::weighted(0.8, 0..20_u8)).prop_map(|(who, seconds)| Play::Renew { who, seconds }),
+        1 => who.clone().prop_map(|who| Play::Over { who }),
+        1 => (0..20_000_u32, any::<bool>()).prop_map(|(seconds, forward)| Play::Jump { seconds, forward }),
         1 => who.clone().prop_map(|who| Play::Suspend { who }),
         1 => (prop::option::of(who.clone()), any::<bool>()).prop_map(|(who, well)| Play::Crash { who, well }),
         1 => (1..4_u64, 3..6_u64, any::<bool>()).prop_map(|(resident, open, keep)| Play::Configure { resident, open, keep }),
@@ -233,7 +247,7 @@ impl World {
             labels: BTreeMap::new(),
             nonce: Nonce::from_bytes([0; 16]),
             created: Duration::ZERO,
-            expires: None,
+            expires: rental.expires,
             last_used: rental.last_used,
             files_outside: rental.files_outside,
             standing,
@@ -324,12 +338,73 @@ impl World {
             id,
             tenant,
             files_outside,
+            expires: None,
             sandbox: SandboxId::generate(),
         };
         let victims = self.check_victims(&limits, |house, now| {
             house.open(newcomer, now, &limits).map(|(_, orders)| orders)
         })?;
         self.accept(victims);
+        Ok(())
+    }
+
+    fn renew(&mut self, who: &SessionId, seconds: Option<u8>) -> Result<(), String> {
+        let after = seconds.map(|seconds| Duration::from_secs(u64::from(seconds)));
+        let expires = after.map(|after| self.now + after);
+        self.apply(who, Event::Renew { expires })?;
+        if let Some(record) = self.book.get_mut(who) {
+            record.expires = expires;
+        }
+        Ok(())
+    }
+
+    fn over(&mut self, who: &SessionId) -> Result<(), String> {
+        let expires = self.house.get(who).and_then(|rental| rental.expires);
+        let over = expires.is_some_and(|expires| expires <= self.now);
+        let closed = self.apply(who, Event::Close(Why::Expired));
+        assert!(over || closed.is_err(), "closed before its time");
+        closed
+    }
+
+    fn apply(&mut self, who: &SessionId, event: Event) -> Result<(), String> {
+        let serial = self.serial(who);
+        let orders = self.house.apply(who, serial, event, self.now);
+        orders
+            .map(|orders| self.accept(orders))
+            .map_err(|e| e.to_string())
+    }
+
+    /// The clock is set, and nobody is older or younger for it.
+    fn jump(&mut self, seconds: u32, forward: bool) -> Result<(), String> {
+        let by = Duration::from_secs(u64::from(seconds));
+        let (shift, now) = if forward {
+            (Shift::Forward(by), self.now + by)
+        } else {
+            (
+                Shift::Back(by),
+                self.now.checked_sub(by).ok_or("no time before time")?,
+            )
+        };
+        let before = self.house.clone();
+        self.house.shift(shift, now);
+        for (who, rental) in before.iter() {
+            let after = self.house.get(who).unwrap();
+            let (idle, was_idle) = (after.idle(now), rental.idle(self.now));
+            assert!(
+                idle == was_idle || !forward && idle < was_idle,
+                "{who} aged"
+            );
+            let left = |rental: &Rental, now| rental.expires.map(|e| e.saturating_sub(now));
+            assert!(left(after, now) == left(rental, self.now) || !forward);
+        }
+        for record in self.book.values_mut() {
+            record.last_used = shift.of(record.last_used).min(now);
+            record.expires = record.expires.map(|expires| shift.of(expires));
+            if let Standing::Hibernated { since, .. } = &mut record.standing {
+                *since = shift.of(*since).min(now);
+            }
+        }
+        self.now = now;
         Ok(())
     }
 
@@ -342,14 +417,7 @@ impl World {
     fn play(&mut self, play: &Play) -> Result<(), String> {
         let limits = &self.limits.clone();
         let name = |who: &u8| id(NAMES[usize::from(*who)]);
-        let one = |world: &mut Self, who: &u8, event: Event| {
-            let who = name(who);
-            let serial = world.serial(&who);
-            let orders = world.house.apply(&who, serial, event, world.now);
-            orders
-                .map(|orders| world.accept(orders))
-                .map_err(|e| e.to_string())
-        };
+        let one = |world: &mut Self, who: &u8, event: Event| world.apply(&name(who), event);
         match play {
             Play::Open {
                 who,
@@ -405,6 +473,9 @@ impl World {
                 assert!(!(busy && reaped.is_ok()), "a busy session was reaped");
                 reaped?;
             }
+            Play::Renew { who, seconds } => self.renew(&name(who), *seconds)?,
+            Play::Over { who } => self.over(&name(who))?,
+            Play::Jump { seconds, forward } => self.jump(*seconds, *forward)?,
             Play::Suspend { who } => one(self, who, Event::Suspend)?,
             Play::Crash { who, well } => self.crash(who.as_ref().map(name), *well),
             Play::Configure {
