@@ -5,7 +5,8 @@
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
 use rustix::io::{Errno, write};
-use std::collections::VecDeque;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::collections::{HashSet, VecDeque};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -103,11 +104,50 @@ impl Leaf {
         self.directory.as_fd()
     }
 
-    /// Kills everything inside, forks under way included.
+    /// Kills everything inside, forks under way included, but for what [`Leaf::kill_each`] is for.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = openat(&self.directory, "cgroup.kill", flags, Mode::empty())?;
-        write(&file, b"1")?;
+        self.write("cgroup.kill", b"1")
+    }
+
+    /// Kills what is inside one process at a time. The kernel's own way passes over a process whose first thread has ended
+    /// while others go on: it signals that first thread, which can take no signal any more.
+    ///
+    /// A number may belong to another process a moment later, so the list is read twice, with descriptors of the
+    /// processes taken in between: what is in both lists is the process that the descriptor means.
+    pub(crate) fn kill_each(&self) -> io::Result<()> {
+        // Whoever is left makes no more of its kind meanwhile; a frozen process can be killed.
+        self.write("cgroup.freeze", b"1")?;
+        let held: Vec<(i32, OwnedFd)> = self
+            .processes()?
+            .into_iter()
+            .filter_map(|number| {
+                let process = pidfd_open(Pid::from_raw(number)?, PidfdFlags::empty()).ok()?;
+                Some((number, process))
+            })
+            .collect();
+        let still = self.processes()?;
+        for (number, process) in held {
+            if still.contains(&number) {
+                // One that has ended meanwhile is no concern.
+                let _ = pidfd_send_signal(process, Signal::KILL);
+            }
+        }
+        Ok(())
+    }
+
+    fn processes(&self) -> io::Result<HashSet<i32>> {
+        let list = read(&self.directory, "cgroup.procs")?;
+        Ok(list.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+
+    fn write(&self, name: &str, value: &[u8]) -> io::Result<()> {
+        let file = openat(
+            &self.directory,
+            name,
+            OFlags::WRONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        write(&file, value)?;
         Ok(())
     }
 

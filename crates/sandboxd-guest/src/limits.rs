@@ -48,3 +48,5 @@ pub(crate) const EVENTS_AT_ONCE: usize = 32;
 pub(crate) const DIAL_MAX: Duration = Duration::from_secs(10);
 /// Bytes that the kernel writes about one signal (`struct signalfd_siginfo`).
 pub(crate) const SIGNAL_BYTES: usize = 128;
+/// How long a run's cgroup may take to empty itself after it was killed, before what is left is killed one by one.
+pub(crate) const LEAF_LOOK: Duration = Duration::from_millis(20);

@@ -2,7 +2,9 @@
 
 use crate::children::{Children, Progress};
 use crate::leaf::{Leaf, Leaves};
-use crate::limits::{DEAD_LOOKS, LEFTOVERS_END_MAX, QUIET_LOOKS, TREE_END_MAX, TREE_PAUSE};
+use crate::limits::{
+    DEAD_LOOKS, LEAF_LOOK, LEFTOVERS_END_MAX, QUIET_LOOKS, TREE_END_MAX, TREE_PAUSE,
+};
 use crate::sys::{Birth, Born, NotBorn, Plan, give_birth};
 use crate::tree::{Look, Proc};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -181,12 +183,20 @@ impl Process {
     }
 
     async fn kill_leaf(&mut self) -> Result<(), Lost> {
+        let end = Instant::now() + TREE_END_MAX;
         if let Some(leaf) = &self.leaf {
             leaf.kill().map_err(|_| Lost)?;
         }
-        timeout(TREE_END_MAX, self.emptied())
-            .await
-            .map_err(|_| Lost)
+        while timeout(LEAF_LOOK, self.emptied()).await.is_err() {
+            if Instant::now() > end {
+                return Err(Lost);
+            }
+            if let Some(leaf) = &self.leaf {
+                leaf.kill_each().map_err(|_| Lost)?;
+                leaf.kill().map_err(|_| Lost)?;
+            }
+        }
+        Ok(())
     }
 
     async fn stop_and_kill(&mut self, proc: &Proc) -> Result<(), Lost> {

@@ -33,7 +33,13 @@ pub(super) async fn exchange(
     let path = request.uri().path().to_owned();
     let span = telemetry::request_span(id.to_str().unwrap_or_default());
     let mut response = answered(router, request).instrument(span.clone()).await;
-    response.headers_mut().insert(REQUEST_ID, id);
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id);
+    // Nothing here is more than its type says: what a guest wrote is no page, whatever it looks like.
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
     let status = response.status().as_u16();
     let took = started.elapsed();
     telemetry::answered(&span, method.as_str(), &path, status, took);

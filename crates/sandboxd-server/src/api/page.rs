@@ -32,10 +32,6 @@ fn page(text: &'static str, policy: &OnceLock<String>) -> Response {
         headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     }
     headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
-    headers.insert(
         header::REFERRER_POLICY,
         HeaderValue::from_static("no-referrer"),
     );

@@ -4,14 +4,12 @@
 //! - [`Workspaces`]: makes, finds, ages and removes them, and walks them for a session without a sandbox.
 //! - `archive`: reads them for the operator, whether a session exists or not.
 //! - `host_files`: the native file rule on one directory, by the descriptor walk.
-//! - `unlock`: opens up what forbids itself to its owner, before it is removed.
 //!
 //! Each operation runs on a thread of its own; what it holds is held until that thread is done, also when nobody waits
 //! for it any more.
 
 mod archive;
 mod host_files;
-mod unlock;
 
 pub(crate) use host_files::HostFiles;
 
@@ -23,7 +21,6 @@ use rustix::fs::{Access, AtFlags, Mode, OFlags, Timestamps, UTIME_NOW, openat};
 use rustix::io::Errno;
 use sandboxd_files::{NewFiles, Removal};
 use sandboxd_protocol::message::{FileError, HandBack};
-use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -320,9 +317,10 @@ impl Root {
         };
         let removed = match remove() {
             Err(FileError::HandBack(HandBack::Denied) | FileError::Denied) => {
-                let name = CString::new(id.as_str())?;
-                unlock::unlock(&self.dir, &name)?;
-                remove()
+                // An ordinary user's own, closed to its owner: opened up on the way, at any depth.
+                return Ok(sandboxd_jail::remains::remove_tree(
+                    &self.path.join(id.as_str()),
+                )?);
             }
             other => other,
         };

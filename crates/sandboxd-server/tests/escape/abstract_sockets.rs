@@ -24,7 +24,7 @@ pub(crate) async fn none_of_the_hosts_or_of_a_neighbours_is_reached() {
     place
         .says("a", &format!("setsid /usr/bin/python3 -c \"{listen}\" > /dev/null 2>&1 &"))
         .await;
-    crate::swapped_paths::wait_for(|| place.stored("a").join("up").exists()).await;
+    crate::swapped_paths::wait_for("it listens", || place.stored("a").join("up").exists()).await;
     assert_eq!(place.python_says("a", &connect("inside")).await, "reached");
     assert!(!place.python("b", &connect("inside")).await.worked());
     for id in ["a", "b"] {

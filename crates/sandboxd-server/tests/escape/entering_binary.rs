@@ -51,7 +51,7 @@ pub(crate) async fn nobody_catches_it() {
     place.compile("a", "hunter", HUNTER);
     let hunting = place.sh("a", "./hunter");
     let entering = async {
-        crate::swapped_paths::wait_for(|| place.stored("a").join("ready").exists()).await;
+        crate::swapped_paths::wait_for("it is ready", || place.stored("a").join("ready").exists()).await;
         for _ in 0..100 {
             assert!(place.sh("a", "true").await.worked());
             place.run("a", &["/proc/self/exe"], json!({})).await;

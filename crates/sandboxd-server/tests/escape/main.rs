@@ -117,6 +117,37 @@ escape! {
     order_of_setup::{it_is_used_behind_the_last_wall_only}
     programs_the_kernel_starts::{none_is_named_and_none_is_started}
     network_none::{there_is_loopback_and_no_way_out}
+    another_sessions_token::{
+        it_opens_nothing_but_its_own,
+        nothing_inside_is_a_credential,
+        no_answer_and_no_log_holds_a_token,
+    }
+    request_smuggling::{an_odd_request_gets_what_the_plain_one_gets}
+    where_things_run::{every_way_to_run_something_runs_it_inside}
+    remains_of_another::{nothing_of_one_is_found_by_the_next}
+    neighbours::{
+        one_cannot_see_signal_or_trace_the_other,
+        what_is_left_in_a_workspace_lends_a_host_user_nothing,
+    }
+    callers_paths::{no_path_of_a_caller_moves_the_border}
+    deep_and_wide_trees::{
+        every_operation_on_them_ends_and_they_go,
+        a_deep_tree_that_is_closed_to_its_owner_goes_too,
+    }
+    api_exhaustion::{
+        ceilings_hold_against_many_at_once,
+        what_is_too_long_or_never_ends_is_given_up,
+    }
+    dashboard::{nothing_of_a_guests_is_markup_anywhere}
+    hostile_archives::{none_unpacks_to_anywhere_else}
+    ordinary_programs::{what_is_usual_works_behind_every_wall}
+    undying_trees::{
+        none_outlives_its_deadline,
+        none_outlives_a_stop,
+        none_outlives_too_much_output_a_hang_up_or_its_session,
+        what_a_finished_run_left_lives_until_the_session_sleeps,
+        a_tree_of_five_hundred_goes_whole,
+    }
     kernel_surface::{
         calls_that_lead_out_fail,
         sockets_without_a_use_are_not_made,

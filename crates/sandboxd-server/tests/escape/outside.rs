@@ -32,6 +32,11 @@ impl Seen {
         self.field("State").starts_with('Z')
     }
 
+    /// Whether it is in a PID namespace of its own, as everything of a sandbox is.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.inner().0 > 1
+    }
+
     /// Its number in its own PID namespace.
     fn inner(&self) -> (usize, &str) {
         let numbers: Vec<&str> = self.field("NSpid").split_whitespace().collect();

@@ -34,7 +34,7 @@ pub(crate) async fn no_walk_is_led_outside() {
     place
         .says("a", &format!("setsid ./swap {outside} >/dev/null 2>&1 &"))
         .await;
-    wait_for(|| place.stored("a").join("ready").exists()).await;
+    wait_for("it is ready", || place.stored("a").join("ready").exists()).await;
     let mut fast = Fast::connect(place.addr).await;
     let (mut harmless, mut refused, mut asked) = (0, 0, 0);
     for round in 0..ROUNDS {
@@ -85,12 +85,12 @@ pub(crate) async fn no_walk_is_led_outside() {
 }
 
 /// Waits, in real time, until something is so.
-pub(crate) async fn wait_for(so: impl Fn() -> bool) {
+pub(crate) async fn wait_for(what: &str, so: impl Fn() -> bool) {
     for _ in 0..2_000 {
         if so() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("never came to be");
+    panic!("never: {what}");
 }

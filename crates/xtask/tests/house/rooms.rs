@@ -70,6 +70,7 @@ const RULES: [Rule; 17] = [
         except: &[
             "crates/sandboxd-server/src/backends/",
             "crates/sandboxd-server/src/runtimes/images/unpack.rs",
+            "crates/sandboxd-server/src/workspaces/mod.rs",
         ],
         because: "only backends/ knows what a sandbox is made of",
     },
