@@ -262,6 +262,8 @@ pub enum Resource {
     LockedMemory,
     /// Bytes in message queues of one user.
     MessageQueues,
+    /// Bytes of one file.
+    FileSize,
 }
 
 /// A place in the cgroup trees.

@@ -96,6 +96,12 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N", value_parser = values::pids)]
     pub(crate) pids: Option<u64>,
 
+    /// Most bytes that the program stores in its work directory and elsewhere: 512m, 2g
+    ///
+    /// A directory given with --workspace is counted only where this is given, with what is in it already.
+    #[arg(long, value_name = "SIZE", value_parser = values::disk)]
+    pub(crate) disk: Option<u64>,
+
     /// What the program may reach: `none`, its own loopback interface, or `bridge`, the public Internet
     ///
     /// With `bridge` private and link-local addresses and this host's own stay out of reach; the settings network_allow,

@@ -20,6 +20,8 @@ pub(crate) const KILL_GRACE_MILLIS: u64 = 1_000;
 pub(crate) const CLOSE_SECONDS_MAX: u64 = 20;
 /// Smallest `--memory`, in bytes: less does not hold the guest and a program.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 6 * 1024 * 1024;
+/// Smallest `--disk`, in bytes.
+pub(crate) const DISK_BYTES_MIN: u64 = 1024 * 1024;
 /// Longest `--timeout`, in seconds: thirty days.
 pub(crate) const TIMEOUT_SECONDS_MAX: u64 = 30 * 24 * 3_600;
 /// How long one of doctor's probes may take, in seconds.

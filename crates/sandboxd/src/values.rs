@@ -1,6 +1,6 @@
 //! Durations, sizes and names as people write them on a command line. Each parser answers in words that say what it wanted.
 
-use crate::limits::{MEMORY_BYTES_MIN, TIMEOUT_SECONDS_MAX};
+use crate::limits::{DISK_BYTES_MIN, MEMORY_BYTES_MIN, TIMEOUT_SECONDS_MAX};
 use sandboxd_server::backends::Ceiling;
 use sandboxd_server::config::bytes_of_size;
 use std::ffi::{OsStr, OsString};
@@ -31,6 +31,9 @@ pub(crate) enum InvalidValue {
     /// Too little to start anything.
     #[error("at least 6m is needed to start a program")]
     SizeSmall,
+    /// Too few bytes to store.
+    #[error("smaller than 1m")]
+    DiskSmall,
     /// Not a number of CPUs.
     #[error("a number of CPUs is more than zero, such as 0.5 or 2")]
     Cpus,
@@ -79,6 +82,15 @@ pub(crate) fn duration(text: &str) -> Result<Duration, InvalidValue> {
 pub(crate) fn memory(text: &str) -> Result<u64, InvalidValue> {
     match bytes_of_size(text) {
         Some(bytes) if bytes < MEMORY_BYTES_MIN => Err(InvalidValue::SizeSmall),
+        Some(bytes) => Ok(bytes),
+        None => Err(InvalidValue::Size),
+    }
+}
+
+/// As a size of memory, of at least a mebibyte.
+pub(crate) fn disk(text: &str) -> Result<u64, InvalidValue> {
+    match bytes_of_size(text) {
+        Some(bytes) if bytes < DISK_BYTES_MIN => Err(InvalidValue::DiskSmall),
         Some(bytes) => Ok(bytes),
         None => Err(InvalidValue::Size),
     }

@@ -15,6 +15,7 @@ pub(crate) fn set(limits: &Limits) -> Result<(), Failure> {
             Resource::Processes => KernelResource::Nproc,
             Resource::LockedMemory => KernelResource::Memlock,
             Resource::MessageQueues => KernelResource::Msgqueue,
+            Resource::FileSize => KernelResource::Fsize,
         };
         // Never more than the daemon itself may: raising needs a capability of the host's.
         let most = rustix::process::getrlimit(resource).maximum;

@@ -12,6 +12,8 @@ pub trait Meter: Send + Sync + fmt::Debug {
     fn overfills(&self) -> watch::Receiver<u64>;
     /// A program is about to run: what is stored is worth counting again soon.
     fn stir(&self);
+    /// Whether what is stored was over its ceiling when it was last counted.
+    fn is_full(&self) -> bool;
 }
 
 /// How often a sandbox's ceilings have bitten since it began. A counter that is not there is one that this host does not
@@ -48,6 +50,9 @@ impl Meter for NoMeter {
         watch::channel(0).1
     }
     fn stir(&self) {}
+    fn is_full(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

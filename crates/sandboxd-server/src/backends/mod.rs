@@ -75,7 +75,7 @@ pub enum Ceiling {
     CpuShares,
     /// Process count.
     Pids,
-    /// Bytes on disk.
+    /// Bytes and files that are stored.
     Disk,
     /// What it reaches: no more than was asked for.
     Network,
@@ -157,6 +157,10 @@ pub struct SandboxSpec {
     pub cpu_shares: Option<Asked<u64>>,
     /// Processes and threads.
     pub pids: Option<Asked<u64>>,
+    /// Bytes that are stored: of the workspace and a write layer on disk together, and of a root in memory by itself.
+    pub disk_bytes: Option<Asked<u64>>,
+    /// Files, directories and links that are stored, counted as the bytes are.
+    pub disk_files: Option<Asked<u64>>,
     /// Bytes of `/tmp` in memory; absent means `/tmp` lies in the write layer.
     pub tmpfs_bytes: Option<u64>,
     /// What it may reach.

@@ -284,6 +284,11 @@ fn ceilings(
     ceilings.cpu_shares = parsed(shares.as_deref(), "cpu_shares", parse::positive)?;
     let pids = number(fields, "pids_limit")?;
     ceilings.pids = parsed(pids.as_deref(), "pids_limit", parse::positive)?;
+    runtime.texts.disk_limit = text(fields, "disk_limit")?;
+    let disk_limit = runtime.texts.disk_limit.as_deref();
+    ceilings.disk_bytes = parsed(disk_limit, "disk_limit", parse::size)?;
+    let files = number(fields, "inodes_limit")?;
+    ceilings.disk_files = parsed(files.as_deref(), "inodes_limit", parse::positive)?;
     let mode = text(fields, "network_mode")?;
     ceilings.network_mode = parsed(mode.as_deref(), "network_mode", network)?;
     ceilings.oci_runtime = text(fields, "oci_runtime")?;

@@ -177,6 +177,8 @@ pub struct SizeTexts {
     pub memswap_limit: Option<String>,
     /// `tmpfs_size`.
     pub tmpfs_size: Option<String>,
+    /// `disk_limit`.
+    pub disk_limit: Option<String>,
 }
 
 /// The service's ceilings, and whether each was set or is a built-in default.
@@ -190,4 +192,8 @@ pub struct ServiceCeilings {
     pub cpus_explicit: bool,
     /// `pids_limit` was set.
     pub pids_explicit: bool,
+    /// `disk_limit` was set.
+    pub disk_bytes_explicit: bool,
+    /// `inodes_limit` was set.
+    pub disk_files_explicit: bool,
 }

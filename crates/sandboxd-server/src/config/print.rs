@@ -42,6 +42,8 @@ pub fn print_config(config: &Config) -> String {
     put("cpus", values.cpus.map_or_else(|| text(OFF), Value::Float));
     put("cpu_shares", number(values.cpu_shares));
     put("pids_limit", number(values.pids));
+    put("disk_limit", optional(service.texts.disk_limit.as_ref()));
+    put("inodes_limit", number(values.disk_files));
     put("tmpfs_size", optional(service.texts.tmpfs_size.as_ref()));
     put("network_mode", optional(values.network_mode.as_ref()));
     let egress = &config.egress;
@@ -145,6 +147,11 @@ fn entry(runtime: &Runtime) -> Table {
         own.cpu_shares.map(|value| number(Some(value))),
     );
     put("pids_limit", own.pids.map(|value| number(Some(value))));
+    put("disk_limit", runtime.texts.disk_limit.as_ref().map(text));
+    put(
+        "inodes_limit",
+        own.disk_files.map(|value| number(Some(value))),
+    );
     put("network_mode", own.network_mode.as_ref().map(text));
     put("oci_runtime", own.oci_runtime.as_ref().map(text));
     table

@@ -86,6 +86,14 @@ pub const SETTINGS: &[Setting] = &[
         "pids_limit",
         "processes and threads of a sandbox (512); optional",
     ),
+    setting(
+        "disk_limit",
+        "bytes that a sandbox stores, in its workspace and its write layer (10g); optional",
+    ),
+    setting(
+        "inodes_limit",
+        "files that a sandbox stores (1000000); optional",
+    ),
     setting("tmpfs_size", "size of /tmp in memory (64m); optional"),
     setting(
         "network_mode",
@@ -360,6 +368,7 @@ fn ceilings(found: &Found) -> Result<(ServiceCeilings, SizeTexts, Option<u64>), 
     let (mem_limit, memory_bytes) = found.size("mem_limit", Some("1g"))?;
     let (memswap_limit, memory_swap_bytes) = found.size("memswap_limit", None)?;
     let (tmpfs_size, tmpfs_bytes) = found.size("tmpfs_size", Some("64m"))?;
+    let (disk_limit, disk_bytes) = found.size("disk_limit", Some("10g"))?;
     let text: Parse<String> = |text| Ok(text.trim().to_owned());
     let ceilings = ServiceCeilings {
         values: Ceilings {
@@ -368,17 +377,22 @@ fn ceilings(found: &Found) -> Result<(ServiceCeilings, SizeTexts, Option<u64>), 
             cpus: found.optional("cpus", Some(2.0), parse::decimal)?,
             cpu_shares: found.optional("cpu_shares", None, parse::positive)?,
             pids: found.optional("pids_limit", Some(512), parse::positive)?,
+            disk_bytes,
+            disk_files: found.optional("inodes_limit", Some(1_000_000), parse::positive)?,
             network_mode: found.optional("network_mode", Some("none".to_owned()), network)?,
             oci_runtime: found.optional("oci_runtime", None, text)?,
         },
         memory_explicit: found.explicit("mem_limit"),
         cpus_explicit: found.explicit("cpus"),
         pids_explicit: found.explicit("pids_limit"),
+        disk_bytes_explicit: found.explicit("disk_limit"),
+        disk_files_explicit: found.explicit("inodes_limit"),
     };
     let texts = SizeTexts {
         mem_limit,
         memswap_limit,
         tmpfs_size,
+        disk_limit,
     };
     Ok((ceilings, texts, tmpfs_bytes))
 }

@@ -105,6 +105,10 @@ pub struct Ceilings {
     pub cpu_shares: Option<u64>,
     /// Processes.
     pub pids: Option<u64>,
+    /// Bytes that are stored.
+    pub disk_bytes: Option<u64>,
+    /// Files that are stored.
+    pub disk_files: Option<u64>,
     /// `none`, `bridge`, …, as configured.
     pub network_mode: Option<String>,
     /// Docker's runtime name.

@@ -89,6 +89,7 @@ async fn native_on(
         return Err(FileError::HandBack(HandBack::TooLarge).into());
     }
     if let Some(reached) = visit.reached_now() {
+        refuse_more(&reached, &op)?;
         let rule = PathRule::Beneath {
             root: service.work_dir.clone().into_bytes(),
         };
@@ -194,6 +195,7 @@ async fn follow_on(visit: &Visit, path: String, op: FollowFile) -> Result<Follow
         FollowFile::Stat => (NativeFile::Stat, 0),
         FollowFile::List => (NativeFile::List, 0),
     };
+    refuse_more(&reached, &op)?;
     let asked = ask(
         &reached.client,
         PathRule::Follow,
@@ -205,6 +207,22 @@ async fn follow_on(visit: &Visit, path: String, op: FollowFile) -> Result<Follow
         Ok(answer) => Ok(FollowDone { path, answer }),
         Err(FileFailure::File(error)) => Err(error.into()),
         Err(FileFailure::Link(error)) => Err(link_failed(visit, &reached, &error).into()),
+    }
+}
+
+/// What is stored over its ceiling may shrink and not grow.
+fn refuse_more(reached: &Reached, op: &NativeFile) -> Result<(), FileError> {
+    match op {
+        NativeFile::Write(_) | NativeFile::MakeDir if reached.meter.is_full() => {
+            Err(FileError::NoSpace)
+        }
+        _ => {
+            // A write is worth counting too.
+            if op.writes() {
+                reached.meter.stir();
+            }
+            Ok(())
+        }
     }
 }
 

@@ -130,7 +130,7 @@ fn of_exit(exit: &Exit, memory: bool, pids: bool) -> Option<Limit> {
             let killed = exit.signal == Some(KILL) || exit.code == KILL_CODE;
             match () {
                 () if killed && memory => Some(Limit::Memory),
-                () if exit.signal == Some(FILE_SIZE) => Some(Limit::Disk),
+                () if over_file_size(exit) => Some(Limit::Disk),
                 () if pids => Some(Limit::Pids),
                 () if exit.ended == Ended::Disk => Some(Limit::Disk),
                 () => None,
@@ -149,9 +149,14 @@ fn out_of(errno: i32, pids: bool) -> Option<Limit> {
     }
 }
 
+/// Whether a program grew a file over what one file may hold, or its shell says so of a child.
+fn over_file_size(exit: &Exit) -> bool {
+    exit.signal == Some(FILE_SIZE) || (exit.signal.is_none() && exit.code == 128 + FILE_SIZE)
+}
+
 fn tells_of_disk(end: RunEnd<'_>) -> bool {
     match end {
-        RunEnd::Exited(exit) => exit.ended == Ended::Disk || exit.signal == Some(FILE_SIZE),
+        RunEnd::Exited(exit) => exit.ended == Ended::Disk || over_file_size(exit),
         RunEnd::NotStarted(_) | RunEnd::Overdue | RunEnd::Flooded | RunEnd::Stopped => false,
     }
 }

@@ -76,6 +76,16 @@ pub fn sandbox_spec(
         cpus: asked(own.cpus, shared.values.cpus, shared.cpus_explicit),
         cpu_shares: asked(own.cpu_shares, shared.values.cpu_shares, true),
         pids: asked(own.pids, shared.values.pids, shared.pids_explicit),
+        disk_bytes: asked(
+            own.disk_bytes,
+            shared.values.disk_bytes,
+            shared.disk_bytes_explicit,
+        ),
+        disk_files: asked(
+            own.disk_files,
+            shared.values.disk_files,
+            shared.disk_files_explicit,
+        ),
         tmpfs_bytes: service.tmpfs_bytes,
         network,
         user,

@@ -11,6 +11,7 @@
     reason = "a test ends where something is not as it should be, and says what it cannot try here"
 )]
 
+mod disk_fill;
 mod fork_bomb;
 mod log_flood;
 mod memory_bomb;

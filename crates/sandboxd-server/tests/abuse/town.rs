@@ -5,7 +5,11 @@ use sandboxd_server::backends::namespaces::{Namespaces, Programs};
 use sandboxd_server::clock::SystemClock;
 use sandboxd_server::config::{Flags, Layers};
 use sandboxd_server::id::SessionId;
-use sandboxd_server::sessions::{Limit, Open, Parts, Ran, RunAsk, RunDone, Sessions, UseError};
+use sandboxd_server::sessions::{
+    Limit, NativeDone, NativeError, NativeFile, Open, Parts, Ran, RunAsk, RunDone, Sessions,
+    UseError,
+};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -80,6 +84,21 @@ impl Town {
             ..Open::default()
         };
         self.sessions.open(ask).await.unwrap();
+    }
+
+    /// The stored files of a session on the host.
+    pub(crate) fn stored(&self, id: &str) -> PathBuf {
+        let root = self.home.path().join("workspaces");
+        root.join(id).join("workspace")
+    }
+
+    /// A native file operation in the attacking session.
+    pub(crate) async fn native(
+        &self,
+        path: &str,
+        op: NativeFile,
+    ) -> Result<NativeDone, NativeError> {
+        self.sessions.native(&sid(BAD), path, op).await
     }
 
     /// Runs a program in the attacking session.

@@ -190,6 +190,8 @@ pub(crate) fn host() -> SandboxSpec {
         }),
         cpu_shares: None,
         pids: Some(default(128)),
+        disk_bytes: None,
+        disk_files: None,
         tmpfs_bytes: Some(64 << 20),
         network: Network::None,
         user: None,

@@ -31,12 +31,13 @@ Signals:
   killed, everything in the sandbox goes too.
 
 Ceilings:
-  A ceiling given as a flag (--memory, --cpus, --pids) is in force, or the run is refused. A
+  A ceiling given as a flag (--memory, --cpus, --pids, --disk) is in force, or the run is refused. A
   default ceiling that this machine cannot enforce is named in one line on stderr;
   --allow-unenforced accepts either.
 
 JSON (--json):
-  exit_code, signal, timed_out, ended_by, duration_ms, stdout and stderr (text, the first MiB of
+  exit_code, signal, timed_out, ended_by, killed_for (memory, pids, disk, time, output),
+  limits_reached, duration_ms, stdout and stderr (text, the first MiB of
   each), stdout_truncated, stderr_truncated, enforced (per ceiling: enforced, reason), error (when there is one).
 
 Examples:

@@ -30,6 +30,7 @@ use sink::{Collected, Sink};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use streams::{WriteFailure, Writer};
+use tokio::sync::watch;
 
 /// Runs a program in a sandbox of its own.
 pub(crate) fn run(arguments: Box<RunArguments>) -> ExitCode {
@@ -98,7 +99,7 @@ async fn in_one(sandbox: &Sandbox, request: &Request, signals: &mut Signals) -> 
     if outcome.may_be_for_memory() && hits.memory_kills.is_some_and(|kills| kills > 0) {
         outcome = outcome.for_memory();
     }
-    let limited = outcome.limited(hits);
+    let limited = outcome.limited(hits, *sandbox.meter.overfills().borrow() > 0);
     let verdict = told(&outcome, &kept, &limited, &request.named);
     if request.json {
         let nothing = Collected::default();
@@ -122,6 +123,14 @@ fn told(
     outcome::verdict(outcome, &written, limited, named)
 }
 
+/// Waits until what the sandbox stores is over its limit, and a moment for the end that its backend makes of the run.
+async fn overfilled(overfills: &mut watch::Receiver<u64>) {
+    if overfills.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(Duration::from_millis(KILL_GRACE_MILLIS)).await;
+}
+
 /// The run itself: how it came out, what was kept of its output, and how long it took.
 async fn run_in(
     sandbox: &Sandbox,
@@ -138,7 +147,15 @@ async fn run_in(
     let stdin = run.stdin.then(streams::read_stdin);
     let started = Instant::now();
     let outcome = match sandbox.client.run(run).await {
-        Ok(run) => attend(run, stdin, &mut sink, signals, request.named.timeout).await,
+        Ok(run) => {
+            let mut overfills = sandbox.meter.overfills();
+            sandbox.meter.stir();
+            tokio::select! {
+                biased;
+                outcome = attend(run, stdin, &mut sink, signals, request.named.timeout) => outcome,
+                () = overfilled(&mut overfills) => Outcome::overfilled(),
+            }
+        }
         Err(error) => Outcome::Link(error),
     };
     let took = started.elapsed();

@@ -63,9 +63,10 @@ impl Outcome {
     }
 
     /// What is known of its limits, where these counters are this run's alone.
-    pub(super) fn limited(&self, hits: Hits) -> Limited {
+    pub(super) fn limited(&self, hits: Hits, overfilled: bool) -> Limited {
         let meanwhile = Meanwhile {
             after: hits,
+            overfilled,
             ..Meanwhile::default()
         };
         match self {
@@ -76,6 +77,16 @@ impl Outcome {
                 Limited::of(RunEnd::Stopped, meanwhile)
             }
         }
+    }
+
+    /// A run that goes on although it stores too much; its sandbox, and it, end now.
+    pub(super) fn overfilled() -> Self {
+        Self::Ended(Ended::Exited(Exit {
+            code: SIGNAL_BASE + KILL,
+            signal: Some(KILL),
+            ended: message::Ended::Stopped,
+            discarded_bytes: 0,
+        }))
     }
 
     /// The same run, ended for want of memory.
@@ -151,6 +162,10 @@ pub(super) fn verdict(
 fn exited(exit: &Exit, limited: &Limited, named: &Named) -> Verdict {
     let program = &named.program;
     match exit.ended {
+        _ if limited.killed_for == Some(Limit::Disk) && exit.signal == Some(KILL) => Verdict::said(
+            exit.code,
+            format!("{program} stored more than it may and was ended"),
+        ),
         message::Ended::Timeout => timed_out(named),
         message::Ended::Memory => Verdict::said(
             SIGNAL_BASE + KILL,
@@ -411,17 +426,22 @@ mod tests {
             process_refusals: Some(3),
         };
         let failed = exit(2, None, message::Ended::Itself);
-        let told = verdict(&failed, &Ok(()), &failed.limited(hits), &named());
+        let told = verdict(&failed, &Ok(()), &failed.limited(hits, false), &named());
         assert_eq!(told.code, 2);
         assert_eq!(
             told.line.as_deref(),
             Some("prog failed, and was refused a process over its limit")
         );
         let full = exit(1, None, message::Ended::Disk);
-        let told = verdict(&full, &Ok(()), &full.limited(Hits::default()), &named());
+        let told = verdict(
+            &full,
+            &Ok(()),
+            &full.limited(Hits::default(), false),
+            &named(),
+        );
         assert_eq!((told.code, told.line.is_some()), (1, true));
         let well = exit(0, None, message::Ended::Itself);
-        let told = verdict(&well, &Ok(()), &well.limited(hits), &named());
+        let told = verdict(&well, &Ok(()), &well.limited(hits, false), &named());
         assert_eq!(told, Verdict::silent(0));
     }
 
@@ -442,7 +462,7 @@ mod tests {
         let object = object(
             &outcome,
             &told,
-            &outcome.limited(Hits::default()),
+            &outcome.limited(Hits::default(), false),
             &collected,
             &enforced,
             Duration::from_millis(12),

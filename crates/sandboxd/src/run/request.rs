@@ -59,6 +59,7 @@ pub(super) fn request(arguments: RunArguments, service: &Service) -> Result<Requ
     }
     spec.cpus = arguments.cpus.and_then(asked).or(spec.cpus);
     spec.pids = arguments.pids.and_then(asked).or(spec.pids);
+    spec.disk_bytes = arguments.disk.and_then(asked).or(spec.disk_bytes);
     let json = arguments.json;
     let named = named(&arguments);
     let run = program(arguments, &service.work_dir);

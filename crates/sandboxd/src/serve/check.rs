@@ -81,7 +81,10 @@ async fn ceilings(findings: &mut Findings, config: &Config, workshop: &Workshop)
         Ceiling::Cpus => service.ceilings.cpus_explicit,
         Ceiling::Pids => service.ceilings.pids_explicit,
         Ceiling::CpuShares => service.ceilings.values.cpu_shares.is_some(),
-        Ceiling::Disk | Ceiling::Network | Ceiling::UidRange | Ceiling::WorkspaceOwner => false,
+        Ceiling::Disk => {
+            service.ceilings.disk_bytes_explicit || service.ceilings.disk_files_explicit
+        }
+        Ceiling::Network | Ceiling::UidRange | Ceiling::WorkspaceOwner => false,
     };
     for (ceiling, enforcement) in workshop.capabilities().await.ceilings {
         let name = ceiling.name();

@@ -130,6 +130,7 @@ fn pretended(spec: &SandboxSpec) -> Enforced {
         (Ceiling::Cpus, spec.cpus.is_some()),
         (Ceiling::CpuShares, spec.cpu_shares.is_some()),
         (Ceiling::Pids, spec.pids.is_some()),
+        (Ceiling::Disk, spec.disk_bytes.is_some()),
         (Ceiling::Network, true),
     ];
     let named = asked.into_iter().filter(|(_, asked)| *asked);

@@ -48,6 +48,7 @@ pub(super) struct SandboxSwitches {
     memory_kills: AtomicU64,
     process_refusals: AtomicU64,
     overfills: watch::Sender<u64>,
+    full: AtomicBool,
 }
 
 impl Meter for SandboxSwitches {
@@ -61,6 +62,9 @@ impl Meter for SandboxSwitches {
         self.overfills.subscribe()
     }
     fn stir(&self) {}
+    fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
 }
 
 impl SandboxSwitches {
@@ -188,6 +192,7 @@ impl Switches {
     /// What every sandbox that exists stores is found over its ceiling.
     pub fn overfill(&self) {
         for switches in self.set().sandboxes.values() {
+            switches.full.store(true, Ordering::Relaxed);
             switches.overfills.send_modify(|count| *count += 1);
         }
     }

@@ -9,6 +9,8 @@ use super::layers::Layer;
 use super::meter::SandboxMeter;
 use super::network::{self, Joined};
 use super::plan::{self, Circumstances};
+use super::storage;
+use super::tally::Tally;
 use super::users::{COUNT, STORAGE_FIRST};
 use super::{HasLayer, Inner, Sandbox, cgroups, lock, workspace};
 use crate::backends::{
@@ -384,7 +386,12 @@ async fn launch(
             .map(|owner| (Ceiling::WorkspaceOwner, owner)),
     );
     own.extend(network::enforced(inner, &join).map(|enforcement| (Ceiling::Network, enforcement)));
-    Ok(finish(inner, spec, half, own, link))
+    if spec.disk_bytes.is_some() || spec.disk_files.is_some() {
+        own.insert(Ceiling::Disk, storage::enforcement(spec));
+    }
+    let places = storage::counted_places(spec, &prepared.layer, &prepared.workspace)
+        .map_err(|error| step("opening what is to be counted", error))?;
+    Ok(finish(inner, spec, half, own, places, link))
 }
 
 /// A failure's cause, without its step, which the error names already.
@@ -477,10 +484,13 @@ fn finish(
     spec: &SandboxSpec,
     half: &mut Half,
     own: Enforced,
+    places: Vec<OwnedFd>,
     link: UnixStream,
 ) -> Running {
     let counters = Arc::new(inner.cgroups.counters(half.id.as_str()));
     let enforced = enforced(inner, spec, own);
+    let tally = Tally::new();
+    let counting = storage::counting(inner, spec, &half.id, &counters, &tally, places);
     if let Some(pidfd) = half.child.take() {
         let sandbox = Sandbox {
             pidfd,
@@ -488,6 +498,7 @@ fn finish(
             cpus: std::mem::take(&mut half.cpus),
             layer: half.layer,
             network: half.network,
+            _counting: counting,
         };
         lock(&inner.sandboxes).insert(half.id.clone(), Arc::new(sandbox));
         half.done = true;
@@ -495,7 +506,7 @@ fn finish(
     Running {
         link: Box::new(link),
         enforced,
-        meter: Arc::new(SandboxMeter::new(counters)),
+        meter: Arc::new(SandboxMeter::new(counters, tally)),
         layer_is_torn: half.layer_is_torn,
     }
 }
@@ -507,7 +518,7 @@ fn enforced(inner: &Inner, spec: &SandboxSpec, own: Enforced) -> Enforced {
         Ceiling::Cpus => spec.cpus.is_some(),
         Ceiling::CpuShares => spec.cpu_shares.is_some(),
         Ceiling::Pids => spec.pids.is_some(),
-        Ceiling::Disk => false,
+        Ceiling::Disk => spec.disk_bytes.is_some() || spec.disk_files.is_some(),
         Ceiling::Network | Ceiling::UidRange => true,
         Ceiling::WorkspaceOwner => false,
     };

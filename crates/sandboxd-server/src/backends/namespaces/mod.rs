@@ -6,9 +6,11 @@
 //! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
 //! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
 //!   [`ending`]: and back. [`meter`]: what its ceilings have done.
+//! - [`storage`], [`tally`], [`account`]: the limit of what is stored where no quota keeps it.
 //! - [`instance`]: what this daemon owns on the host, and the sweep of what former ones left.
 //! - [`probe`]: what this host can do.
 
+mod account;
 mod cgroups;
 mod cpus;
 mod create;
@@ -24,7 +26,9 @@ mod plan;
 mod probe;
 mod program_file;
 mod programs;
+mod storage;
 mod sys;
+mod tally;
 mod users;
 mod workspace;
 
@@ -52,7 +56,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 use users::Ranges;
 
 /// Why the backend does not start.
@@ -105,6 +111,8 @@ struct Inner {
     claimed: Mutex<BTreeSet<SandboxId>>,
     /// What is deleted and undone while nobody waits for it; the end waits.
     errands: Mutex<JoinSet<()>>,
+    /// Counting what sandboxes store: one at a time.
+    counting: Arc<Semaphore>,
     /// Devices whose file systems have turned out to have no idmapped mounts.
     unmapped: Mutex<BTreeSet<u64>>,
     /// What sandboxes reach.
@@ -121,6 +129,8 @@ struct Sandbox {
     cpus: Vec<u16>,
     layer: HasLayer,
     network: Option<u16>,
+    /// Counts what it stores; ends with it.
+    _counting: Option<AbortOnDropHandle<()>>,
 }
 
 /// Whether a sandbox writes into a layer on disk.
@@ -218,6 +228,7 @@ impl Inner {
             sandboxes: Mutex::new(HashMap::new()),
             claimed: Mutex::new(BTreeSet::new()),
             errands: Mutex::new(JoinSet::new()),
+            counting: Arc::new(Semaphore::new(1)),
             unmapped: Mutex::new(BTreeSet::new()),
             networks: Networks::look(egress, privileged, &instance.name),
             instance,

@@ -2,7 +2,7 @@
 
 use super::cpus::cpu_list;
 use super::host::{HostFiles, file};
-use crate::backends::{PreparedImage, SandboxSpec};
+use crate::backends::{Asked, PreparedImage, SandboxSpec};
 use sandboxd_jail::plan::{
     Assignment, Entry, Limits, MemoryMount, Network, Owners, Plan, ProcRules, Resource,
     ResourceLimit, Root, Seat, Template, Users, WorkDir, Workspace,
@@ -126,6 +126,27 @@ pub(super) fn root_in_memory(spec: &SandboxSpec) -> bool {
     matches!(spec.image, PreparedImage::Host) && !spec.keep_layer
 }
 
+/// The smaller of a bound of our own and a ceiling.
+fn least(own: u64, ceiling: Option<Asked<u64>>) -> u64 {
+    ceiling.map_or(own, |asked| asked.value.min(own))
+}
+
+/// Whether what the sandbox stores in its workspace is counted: in the service's, always; in a user's own, which may hold
+/// much already, only where somebody asked for it.
+pub(super) fn workspace_is_counted(spec: &SandboxSpec) -> bool {
+    let asked = [spec.disk_bytes, spec.disk_files];
+    let explicit = asked.into_iter().flatten().any(|asked| asked.explicit);
+    spec.workspace
+        .as_ref()
+        .is_some_and(|workspace| workspace.managed || explicit)
+}
+
+/// Whether anything of the sandbox is stored where only counting limits it.
+pub(super) fn is_counted(spec: &SandboxSpec) -> bool {
+    let limited = spec.disk_bytes.is_some() || spec.disk_files.is_some();
+    limited && (workspace_is_counted(spec) || !root_in_memory(spec))
+}
+
 /// Whether what is written into the workspace belongs to a user of the host.
 fn host_owned(spec: &SandboxSpec) -> bool {
     spec.workspace
@@ -142,8 +163,11 @@ pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan,
     let root = match &spec.image {
         PreparedImage::Host if spec.keep_layer => Root::Layer,
         PreparedImage::Host => Root::Memory {
-            bytes: spec.memory_bytes.map_or(ROOT_BYTES, |asked| asked.value),
-            inodes: INODES_MAX,
+            bytes: least(
+                spec.memory_bytes.map_or(ROOT_BYTES, |asked| asked.value),
+                spec.disk_bytes,
+            ),
+            inodes: least(INODES_MAX, spec.disk_files),
         },
         PreparedImage::Rootfs { path, .. } => Root::Overlay {
             lower: path.to_str().ok_or(PlanError::Image)?.to_owned(),
@@ -417,6 +441,10 @@ fn limits(spec: &SandboxSpec, here: &Circumstances<'_>) -> Limits {
         limit(Resource::LockedMemory, LOCKED_BYTES),
         limit(Resource::MessageQueues, QUEUE_BYTES),
     ];
+    if let (true, Some(bytes)) = (is_counted(spec), spec.disk_bytes) {
+        // What is only counted now and then is at least not outrun by one file.
+        resources.push(limit(Resource::FileSize, bytes.value));
+    }
     if let (true, Some(pids)) = (here.pids_by_resource, spec.pids) {
         resources.push(limit(Resource::Processes, pids.value));
     }

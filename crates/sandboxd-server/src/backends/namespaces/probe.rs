@@ -73,8 +73,8 @@ pub(super) fn ceilings(cgroups: &Cgroups, privileged: bool) -> Enforced {
     }
     let network = "a network namespace with nothing but loopback";
     ceilings.insert(Ceiling::Network, Enforcement::Enforced(network.to_owned()));
-    let disk = "no file system here counts a sandbox's bytes";
-    ceilings.insert(Ceiling::Disk, Enforcement::Unenforced(disk.to_owned()));
+    let disk = "memory by the size of its file system, disk by counting while programs run";
+    ceilings.insert(Ceiling::Disk, Enforcement::Enforced(disk.to_owned()));
     let (range, owner) = if privileged {
         (
             Enforcement::Enforced(format!("{COUNT} ids of its own")),

@@ -3,6 +3,7 @@
 use crate::backends::Hits;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
 
 /// Bytes of one such file: some short lines.
 const FILE_BYTES_MAX: usize = 1024;
@@ -14,6 +15,8 @@ pub(in super::super) struct Counters {
     pub(super) memory: Option<File>,
     /// Refused processes.
     pub(super) pids: Option<File>,
+    /// CPU time, which the core of the second generation counts.
+    pub(super) cpu: Option<File>,
 }
 
 impl Counters {
@@ -23,6 +26,11 @@ impl Counters {
             memory_kills: read(self.memory.as_ref(), "oom_kill"),
             process_refusals: read(self.pids.as_ref(), "max"),
         }
+    }
+
+    /// CPU time that the sandbox has used.
+    pub(in super::super) fn cpu_time(&self) -> Option<Duration> {
+        read(self.cpu.as_ref(), "usage_usec").map(Duration::from_micros)
     }
 }
 
@@ -63,6 +71,7 @@ mod tests {
         let counters = Counters {
             memory: None,
             pids: Some(File::open(&path).unwrap()),
+            cpu: None,
         };
         assert_eq!(counters.hits().process_refusals, Some(1));
         std::fs::write(&path, "max 2\n").unwrap();

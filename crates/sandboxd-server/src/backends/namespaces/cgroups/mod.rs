@@ -271,9 +271,27 @@ impl Cgroups {
             };
             std::fs::File::open(self.directory(tree, sandbox).join(name)).ok()
         };
+        let core = self.found.core.as_ref().and_then(|tree| {
+            std::fs::File::open(self.directory(tree, sandbox).join("cpu.stat")).ok()
+        });
         Counters {
             memory: file(&self.found.memory, "memory.oom_control", "memory.events"),
             pids: file(&self.found.pids, "pids.events", "pids.events"),
+            cpu: core,
+        }
+    }
+
+    /// Ends every run of a sandbox, and what ended ones left behind, where each has a group of its own; the guest stays.
+    pub(super) fn kill_runs(&self, sandbox: &str) {
+        let Some(tree) = self.found.core.as_ref().filter(|_| self.found.leaves) else {
+            return;
+        };
+        let entries = std::fs::read_dir(self.directory(tree, sandbox));
+        for entry in entries.into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                // A run that ends at this moment takes its group with it.
+                let _ = std::fs::write(entry.path().join("cgroup.kill"), "1");
+            }
         }
     }
 

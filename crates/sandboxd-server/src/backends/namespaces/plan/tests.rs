@@ -24,6 +24,14 @@ fn spec(image: PreparedImage) -> SandboxSpec {
             value: 256,
             explicit: false,
         }),
+        disk_bytes: Some(Asked {
+            value: 10 << 30,
+            explicit: false,
+        }),
+        disk_files: Some(Asked {
+            value: 1_000_000,
+            explicit: false,
+        }),
         tmpfs_bytes: Some(64 << 20),
         network: crate::backends::Network::None,
         user: None,
