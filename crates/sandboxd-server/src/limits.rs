@@ -23,6 +23,8 @@ pub const STORE_QUEUE_MAX: usize = 1_024;
 pub const STORE_COMMIT_MAX: usize = 256;
 /// Most records that a start writes at once.
 pub const RECORDS_AT_ONCE: usize = 64;
+/// How long a session's log says of one refusal only, in seconds.
+pub const REFUSAL_ROW_SECONDS: u64 = 60;
 /// Longest event target, in characters.
 pub const EVENT_TARGET_CHARS_MAX: usize = 200;
 /// What a request's answer may take beyond the run's own deadline, in seconds (both Python clients wait 10).

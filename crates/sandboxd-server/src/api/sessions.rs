@@ -193,12 +193,20 @@ pub(super) async fn close(
     Ok(answer::nothing())
 }
 
-/// `?after=`
-pub(super) struct After(u64);
+/// `?after=` and `?open=`
+pub(super) struct After {
+    number: u64,
+    open: bool,
+}
 
 impl Decode for After {
     fn decode(fields: &mut Fields) -> Option<Self> {
-        fields.or("after", 0, rules::at_least(0)).map(Self)
+        let number = fields.or("after", 0, rules::at_least(0));
+        let open = fields.or("open", false, rules::boolean);
+        Some(Self {
+            number: number?,
+            open: open?,
+        })
     }
 }
 
@@ -208,7 +216,11 @@ pub(super) async fn events(
     OfSession(id): OfSession,
     Query(after): Query<After>,
 ) -> Answer {
-    let (events, latest_seq) = app.sessions.events(&id, after.0).await?;
+    let (mut events, latest_seq) = app.sessions.events(&id, after.number).await?;
+    if after.open {
+        let view = app.sessions.get(&id).ok_or(UseError::NotFound(id))?;
+        events.insert(0, view.opening());
+    }
     Ok(answer::json(&api::SessionEvents {
         events: events.into_iter().map(event).collect(),
         latest_seq,

@@ -1,8 +1,9 @@
 //! How long a session lasts and when it sleeps, as its client asks.
 
 use super::admission::NoStep;
+use super::life::{Going, Sleep};
 use super::state::{Event, Refusal, State};
-use super::table::Shared;
+use super::table::{Detail, Shared};
 use super::words::UseError;
 use crate::id::SessionId;
 use crate::limits::{HIBERNATE_SECONDS_MAX, LEDGER_SECONDS_MAX};
@@ -67,7 +68,9 @@ pub(super) async fn hibernate(shared: &Arc<Shared>, id: &SessionId) -> Result<()
                 // It slept, and somebody has woken it since.
                 State::Resident { .. } | State::Fallen { .. } if asked => return Ok(()),
                 State::Resident { .. } | State::Fallen { .. } => {
-                    match shared.report(id, serial, Event::Hibernate { heir: None }) {
+                    let note = |detail: &mut Detail| detail.going = Some(Going::now(Sleep::Asked));
+                    let event = Event::Hibernate { heir: None };
+                    match shared.report_with(id, serial, event, note) {
                         Ok(()) => asked = true,
                         // It has changed since the look.
                         Err(NoStep::Refused(Refusal::Changing | Refusal::Asleep)) => {}

@@ -12,6 +12,7 @@ mod events;
 mod files;
 mod journal;
 mod ledger;
+mod life;
 mod lifetime;
 mod limited;
 mod metered;

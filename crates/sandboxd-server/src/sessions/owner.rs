@@ -4,6 +4,7 @@
 
 use super::journal;
 use super::ledger::Standing;
+use super::life::{self, Going, Sleep};
 use super::reaper::Claim;
 use super::spec::sandbox_spec;
 use super::state::{Action, Event, State};
@@ -170,7 +171,8 @@ impl Owner {
         self.keeps = layer.then(|| sandbox.clone());
         let began = Instant::now();
         let made = self.make(&sandbox, layer).await;
-        self.count_start(made.is_ok(), began.elapsed());
+        let failed = made.as_ref().err().map(String::as_str);
+        self.say_started(layer, failed, began.elapsed());
         match made {
             Ok(made) => {
                 self.held = Some(Held {
@@ -198,17 +200,24 @@ impl Owner {
     }
 
     /// A first sandbox is a start, every other one a wake.
-    fn count_start(&self, ok: bool, took: Duration) {
+    fn say_started(&self, layer: bool, failed: Option<&str>, took: Duration) {
         let table = self.shared.table();
         let state = table.house.get(&self.id).map(|rental| &rental.state);
         let is_first = matches!(state, Some(State::Opening { .. }));
         let alias = table.details.get(&self.id).map(|d| d.alias.clone());
         drop(table);
-        let outcome = if ok { Start::Ok } else { Start::Failed };
-        match alias {
-            Some(alias) if is_first => self.shared.metrics.started(&alias, outcome, took),
-            _ => self.shared.metrics.woke(outcome, took),
+        let outcome = match failed {
+            None => Start::Ok,
+            Some(_) => Start::Failed,
+        };
+        let Some(alias) = alias else { return };
+        if is_first {
+            self.shared.metrics.started(&alias, outcome, took);
+            return;
         }
+        self.shared.metrics.woke(outcome, took);
+        let row = life::woke(&alias, layer, failed, took);
+        self.shared.log(&self.id, Some(self.serial), row);
     }
 
     /// Ends what there is of a sandbox that did not start.
@@ -374,16 +383,34 @@ impl Owner {
 
     async fn stop(&mut self, sandbox: SandboxId) {
         let layer = self.put_away(&sandbox).await;
+        self.say_slept(layer, None);
         self.report(Event::Stopped { layer });
     }
 
     /// As [`Owner::stop`], for the daemon's end: what is not written yet is written first.
     async fn suspend(&mut self, sandbox: SandboxId) {
-        self.put_away(&sandbox).await;
+        let began = Going::now(Sleep::Shutdown);
+        let layer = self.put_away(&sandbox).await;
+        self.say_slept(layer, Some(began));
         if let Err(cause) = journal::write(&self.shared, std::slice::from_ref(&self.id)).await {
             tracing::error!(session = %self.id, cause, "its last activity was not written down");
         }
         self.report(Event::Closed);
+    }
+
+    /// A sandbox that fell by itself is no sleep, and says nothing here.
+    fn say_slept(&self, layer: bool, going: Option<Going>) {
+        let (going, files) = {
+            let mut table = self.shared.table();
+            let files = table.house.get(&self.id).is_some_and(|r| r.files_outside);
+            let detail = table.details.get_mut(&self.id);
+            let own = detail.and_then(|detail| detail.going.take());
+            (going.or(own), files)
+        };
+        if let Some(going) = going {
+            let row = life::slept(going, layer, files);
+            self.shared.log(&self.id, Some(self.serial), row);
+        }
     }
 
     /// Ends a sandbox, keeps what lives on, and writes down what that is. Answers whether a layer was kept.

@@ -2,6 +2,7 @@
 //! their time.
 
 use super::clock_jump;
+use super::life::{Going, Sleep};
 use super::state::{Event, Why};
 use super::table::Shared;
 use super::words::UseError;
@@ -76,6 +77,9 @@ fn put_to_sleep(shared: &Arc<Shared>) {
     for (id, serial) in idle {
         let event = Event::Hibernate { heir: None };
         if let Ok(orders) = table.house.apply(&id, serial, event, now) {
+            if let Some(detail) = table.details.get_mut(&id) {
+                detail.going = Some(Going::now(Sleep::Idle));
+            }
             shared.carry_out(&mut table, Some(&id), orders);
             shared.metrics.evicted(Eviction::HibernateAfter);
             tracing::info!(session = %id, "on its way to sleep: idle");

@@ -5,6 +5,7 @@ use super::admission::{Ceilings, House, NoRoom, NoStep, Orders};
 use super::clock_jump::Watched;
 use super::events::EventLog;
 use super::ledger::{Ledger, Record, Standing};
+use super::life::{Going, Sleep};
 use super::metered::Metered;
 use super::owner;
 use super::readiness::LastAnswer;
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -84,6 +86,10 @@ pub(super) struct Detail {
     /// Whether its stored files have to be there already when it first opens.
     pub(super) attached: bool,
     pub(super) log: EventLog,
+    /// On its way to sleep, and why.
+    pub(super) going: Option<Going>,
+    /// When its log last said that it was refused something.
+    pub(super) refused: Option<Instant>,
     pub(super) sample: Option<Sample>,
     pub(super) runs: Runs,
     /// The sandbox's guest, while the session is resident.
@@ -239,7 +245,12 @@ impl Shared {
             // Whoever is touched without being asked about makes room for another one.
             if about != Some(&id) {
                 match action {
-                    Action::Stop(_) => self.metrics.evicted(Eviction::Slot),
+                    Action::Stop(_) => {
+                        self.metrics.evicted(Eviction::Slot);
+                        if let Some(detail) = table.details.get_mut(&id) {
+                            detail.going = Some(Going::now(Sleep::Room));
+                        }
+                    }
                     Action::End { .. } => self.metrics.evicted(Eviction::OpenCeiling),
                     _ => {}
                 }
@@ -263,6 +274,9 @@ impl Shared {
             let (Some(rental), Some(detail)) = (house.get(&id), details.get_mut(&id)) else {
                 continue;
             };
+            if !matches!(rental.state, State::Hibernating { .. }) {
+                detail.going = None;
+            }
             if !matches!(rental.state, State::Resident { .. }) {
                 detail.client = None;
                 detail.meter = Arc::new(NoMeter);
@@ -429,6 +443,8 @@ impl Detail {
             created: record.created,
             attached: true,
             log: EventLog::written_to(latest_event),
+            going: None,
+            refused: None,
             sample: None,
             runs: Runs::default(),
             client: None,
@@ -455,6 +471,8 @@ impl Detail {
             created,
             attached: false,
             log: EventLog::default(),
+            going: None,
+            refused: None,
             sample: None,
             runs: Runs::default(),
             client: None,

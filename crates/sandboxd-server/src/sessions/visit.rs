@@ -2,6 +2,7 @@
 //! to sleep meanwhile, and it wakes or heals the session where it needs the sandbox.
 
 use super::admission::{NoRoom, NoStep};
+use super::life;
 use super::state::{Event, Refusal, State};
 use super::table::Shared;
 use super::words::UseError;
@@ -154,10 +155,15 @@ impl Visit {
                         self.shared.carry_out(&mut table, Some(&self.id), orders);
                         Ok(None)
                     }
-                    Err(NoRoom::Slots(limit)) => Err(UseError::CannotWake {
-                        id: self.id.clone(),
-                        limit,
-                    }),
+                    Err(NoRoom::Slots(limit)) => {
+                        drop(table);
+                        let why = format!("session limit reached ({limit})");
+                        life::refuse(&self.shared, &self.id, self.serial, "wake", why);
+                        Err(UseError::CannotWake {
+                            id: self.id.clone(),
+                            limit,
+                        })
+                    }
                     Err(_) => Err(self.gone()),
                 }
             }

@@ -76,6 +76,22 @@ pub struct View {
     pub enforced: Enforced,
 }
 
+impl View {
+    /// The open itself as a row of the activity log, before all others. It has no number of its own: the first operation
+    /// is number 1, as clients know it.
+    pub fn opening(&self) -> Event {
+        Event {
+            seq: 0,
+            at: self.created,
+            op: "open".into(),
+            target: self.runtime.clone(),
+            ok: true,
+            detail: String::new(),
+            took: Duration::ZERO,
+        }
+    }
+}
+
 /// A sample of what a session uses.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UsageView {

@@ -169,3 +169,34 @@ async fn sleep_by_call_answers_when_it_sleeps_and_says_why_it_cannot() {
         .await
         .refused(404);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_begins_with_the_open_for_whoever_asks_for_it() {
+    let service = Service::start(&[]).await;
+    service.open("a").await;
+    let empty = service.get("/sessions/a/events").await.ok();
+    assert_eq!(
+        empty,
+        json!({ "events": [], "latest_seq": 0 }),
+        "as clients know it"
+    );
+    service
+        .request("POST", "/sessions/a/hibernate")
+        .send()
+        .await
+        .ok();
+    let all = service.get("/sessions/a/events?open=true").await.ok();
+    let rows = all["events"].as_array().expect("rows");
+    let ops: Vec<&Value> = rows.iter().map(|row| &row["op"]).collect();
+    assert_eq!(ops, [&json!("open"), &json!("hibernate")]);
+    assert_eq!(
+        (&rows[0]["seq"], &rows[0]["target"]),
+        (&json!(0), &json!("python"))
+    );
+    assert_eq!(
+        (&rows[1]["seq"], &all["latest_seq"]),
+        (&json!(1), &json!(1))
+    );
+    let bad = service.get("/sessions/a/events?open=perhaps").await;
+    assert!(bad.refused(422).contains("open"));
+}

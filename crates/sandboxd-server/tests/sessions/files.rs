@@ -188,7 +188,8 @@ async fn any_path_is_followed_for_era_a_and_wakes() {
     assert!(matches!(listing.answer, NativeDone::Entries(rows) if rows.len() == 1));
     let (rows, _) = world.sessions.events(&sid("a"), 0).await.unwrap();
     assert!(
-        rows.iter().all(|event| event.op == "run"),
+        rows.iter()
+            .all(|event| ["run", "hibernate", "wake"].contains(&&*event.op)),
         "the caller logs these"
     );
 }

@@ -190,3 +190,62 @@ async fn a_clock_that_jumps_reaps_nobody_and_lets_nobody_live_for_ever() {
             .await;
     }
 }
+
+/// The rows of a session's log, each as `op target ok detail`.
+async fn rows(world: &World, id: &str) -> Vec<String> {
+    let (rows, latest) = world.sessions.events(&sid(id), 0).await.unwrap();
+    assert_eq!(latest, rows.last().map_or(0, |row| row.seq));
+    let words = rows.iter().map(|row| {
+        let ok = if row.ok { "ok" } else { "not ok" };
+        format!("{} {:?} {ok} {:?}", row.op, row.target, row.detail)
+    });
+    words.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_says_how_a_session_slept_and_woke_and_was_refused() {
+    let world = World::with_workspaces(|s| {
+        s.max_sessions = Some(1);
+        s.evict_idle_after = Some(10);
+        s.hibernate_after = Some(100);
+    })
+    .await;
+    world.open("a").await;
+    assert_eq!(
+        rows(&world, "a").await,
+        [""; 0],
+        "a fresh one did nothing yet"
+    );
+    assert_eq!(world.view("a").opening().op, "open");
+    world.sessions.hibernate(&sid("a")).await.unwrap();
+    world.out("a", "true").await;
+    world.pass(10);
+    world.open("b").await;
+    for _ in 0..3 {
+        world.sh("a", "true").await.unwrap_err();
+    }
+    world.sessions.delete(&sid("b"), false).await.unwrap();
+    let switches = world.backend.switches();
+    switches.fail_creates(Some("no luck"));
+    world.sh("a", "true").await.unwrap_err();
+    switches.fail_creates(None);
+    world.out("a", "true").await;
+    world.pass(100);
+    world.sessions.sweep().await;
+    world
+        .until("asleep", |w| w.sessions.is_hibernated(&sid("a")))
+        .await;
+    let found = rows(&world, "a").await;
+    let expected = [
+        r#"hibernate "asked to" ok """#,
+        r#"wake "host" ok """#,
+        r#"run "/bin/sh -c true" ok "exit 0""#,
+        r#"evict "room for another session" ok """#,
+        r#"refuse "wake" not ok "session limit reached (1)""#,
+        r#"wake "host" not ok "start: no luck""#,
+        r#"wake "host" ok """#,
+        r#"run "/bin/sh -c true" ok "exit 0""#,
+        r#"hibernate "idle" ok """#,
+    ];
+    assert_eq!(found, expected);
+}

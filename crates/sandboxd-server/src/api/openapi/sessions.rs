@@ -87,11 +87,13 @@ pub(super) fn routes() -> Vec<Described> {
             .refuses(refusals::RENEW),
         route(Get, "/sessions/{session_id}/events", TAG, "session_events", "What a session did")
             .about(
-                "Operations, never contents or output. The newest 200 are kept; numbers are never used twice, so a client \
+                "Operations, and what became of the session: `wake`, `hibernate`, `evict` (put to sleep for another one), `refuse` \
+                 (no room), `limit`, `layer`. Never contents or output. The newest 200 are kept; numbers are never used twice, so a client \
                  that asks for what came after the last number it saw misses nothing but what was dropped.",
             )
             .of_session()
             .query("after", "The last number that is known already.", after, json!(6))
+            .query("open", "Whether to begin with the open itself, as number 0.", flag(), json!(true))
             .gives::<SessionEvents>(
                 "The events, oldest first.",
                 json!({

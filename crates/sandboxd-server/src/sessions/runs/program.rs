@@ -1,5 +1,6 @@
 //! One program: woken for, given a permit, followed to its end.
 
+use super::super::life;
 use super::super::limited::{Limit, Limited, Meanwhile, RunEnd};
 use super::super::table::{RunSwitch, Shared};
 use super::super::visit::{Reached, Visit};
@@ -103,7 +104,12 @@ pub(super) async fn before_the_program<'a>(
     // A sleeping session costs the program no time of its own, within what the client waits for an answer.
     let latest = began + job.time + Duration::from_secs(RUN_WAKE_GRACE_SECONDS);
     let work = async {
-        let _place = queue(&shared.queue).ok_or(UseError::Busy(place_count(shared)))?;
+        let Some(_place) = queue(&shared.queue) else {
+            let most = place_count(shared);
+            let why = format!("too many commands are running ({most})");
+            life::refuse(shared, &visit.id, visit.serial, "run", why);
+            return Err(UseError::Busy(most));
+        };
         let reached = timeout_at(latest, visit.reach()).await;
         let Ok(reached) = reached else {
             return Ok(None);
