@@ -36,7 +36,7 @@ enum Task {
     Check,
     /// Measures what things cost, beside what they would cost at least.
     Bench {
-        /// One of floor, create, run, read, memory; none means all.
+        /// One of floor, create, run, read, memory, wake, resident, asleep; none means all.
         suite: Option<String>,
         /// Also write the figures to this file.
         #[arg(long, value_name = "FILE")]

@@ -4,12 +4,14 @@
 //! a moment before. Rounds are interleaved, so that load on the machine falls on both. Limits are said to be met or not,
 //! and never fail the run: a shared machine is no referee.
 //!
-//! Rooms: [`suites`] is what is measured; [`floor`] the bare program; [`service`] the daemon under test; [`http`] a
-//! client that adds little; [`figures`] medians and the table.
+//! Rooms: [`suites`] and [`asleep`] are what is measured; [`floor`] the bare program; [`service`] the daemon under test,
+//! and [`processes`] what the kernel says of it; [`http`] a client that adds little; [`figures`] medians and the table.
 
+mod asleep;
 mod figures;
 mod floor;
 mod http;
+mod processes;
 mod service;
 mod suites;
 
@@ -24,12 +26,15 @@ use std::process::ExitCode;
 type Suite = fn(&Path) -> anyhow::Result<Vec<Line>>;
 
 /// What can be measured.
-const SUITES: [(&str, Suite); 5] = [
+const SUITES: [(&str, Suite); 8] = [
     ("floor", suites::floor),
     ("create", suites::create),
     ("run", suites::run),
     ("read", suites::read),
     ("memory", suites::memory),
+    ("wake", asleep::wake),
+    ("resident", asleep::resident),
+    ("asleep", asleep::asleep),
 ];
 
 /// Runs the named suite, or all, prints the table and writes it to `json`.
@@ -53,7 +58,8 @@ fn measure(suite: Option<&str>, binary: Option<PathBuf>) -> anyhow::Result<Vec<L
         .filter(|(name, _)| suite.is_none_or(|suite| suite == *name))
         .collect();
     if chosen.is_empty() {
-        bail!("there is no such suite; there are: floor, create, run, read, memory");
+        let names: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
+        bail!("there is no such suite; there are: {}", names.join(", "));
     }
     let binary = match binary {
         Some(binary) => binary,

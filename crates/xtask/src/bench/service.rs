@@ -18,33 +18,40 @@ pub(crate) struct Service {
     process: Child,
     address: SocketAddr,
     folder: PathBuf,
+    binary: PathBuf,
+    settings: Vec<(&'static str, &'static str)>,
 }
 
 impl Service {
     /// Starts it on a free loopback port, with workspaces kept on disk as in real use.
     pub(crate) fn start(binary: &Path) -> anyhow::Result<Self> {
+        Self::start_with(binary, &[("SANDBOXD_MAX_SESSIONS", "1000")])
+    }
+
+    /// As [`Service::start`], with these variables.
+    pub(crate) fn start_with(
+        binary: &Path,
+        settings: &[(&'static str, &'static str)],
+    ) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("sandboxd-bench-{}", std::process::id()));
         fs::create_dir_all(folder.join("workspaces"))?;
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let log = fs::File::create(folder.join("log.txt"))?;
-        let process = Command::new(binary)
-            .args(["serve", "--listen", &address.to_string(), "--state-dir"])
-            .arg(folder.join("state"))
-            .env("SANDBOXD_TOKEN", TOKEN)
-            .env("SANDBOXD_WORKSPACE_ROOT", folder.join("workspaces"))
-            .env("SANDBOXD_MAX_SESSIONS", "1000")
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .with_context(|| binary.display().to_string())?;
+        let (process, address) = spawn(binary, &folder, settings)?;
         let mut service = Self {
             process,
             address,
             folder,
+            binary: binary.to_owned(),
+            settings: settings.to_vec(),
         };
         service.wait_for_an_answer()?;
         Ok(service)
+    }
+
+    /// Ends it, and starts it again on the same state.
+    pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
+        self.end();
+        (self.process, self.address) = spawn(&self.binary, &self.folder, &self.settings)?;
+        self.wait_for_an_answer()
     }
 
     fn wait_for_an_answer(&mut self) -> anyhow::Result<()> {
@@ -76,8 +83,29 @@ impl Service {
     }
 }
 
-impl Drop for Service {
-    fn drop(&mut self) {
+fn spawn(
+    binary: &Path,
+    folder: &Path,
+    settings: &[(&'static str, &'static str)],
+) -> anyhow::Result<(Child, SocketAddr)> {
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let log = fs::File::create(folder.join("log.txt"))?;
+    let process = Command::new(binary)
+        .args(["serve", "--listen", &address.to_string(), "--state-dir"])
+        .arg(folder.join("state"))
+        .env("SANDBOXD_TOKEN", TOKEN)
+        .env("SANDBOXD_WORKSPACE_ROOT", folder.join("workspaces"))
+        .envs(settings.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| binary.display().to_string())?;
+    Ok((process, address))
+}
+
+impl Service {
+    fn end(&mut self) {
         if let Some(pid) = i32::try_from(self.pid())
             .ok()
             .and_then(rustix::process::Pid::from_raw)
@@ -92,6 +120,12 @@ impl Drop for Service {
         // What is left after the deadline is not waited for; both fail harmlessly on what has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.end();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

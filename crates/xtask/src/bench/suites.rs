@@ -3,20 +3,21 @@
 use super::figures::{Limit, Line, Samples};
 use super::floor::Floor;
 use super::http::Connection;
+use super::processes::{Memory, guests};
 use super::service::Service;
 use anyhow::{Context, bail};
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const WARM_UP_ROUNDS: usize = 5;
+/// Rounds that do not count.
+pub(crate) const WARM_UP_ROUNDS: usize = 5;
 const CREATE_ROUNDS: usize = 60;
 const RUN_ROUNDS: usize = 200;
 const READ_ROUNDS: usize = 400;
 const IDLE_SANDBOXES: usize = 100;
 /// Between rounds, so that one round's clean-up does not fall into the next.
-const PAUSE: Duration = Duration::from_millis(5);
+pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
 /// The floors alone, which need no service.
 pub(crate) fn floor(_binary: &Path) -> anyhow::Result<Vec<Line>> {
@@ -230,63 +231,8 @@ pub(crate) fn memory(binary: &Path) -> anyhow::Result<Vec<Line>> {
     ])
 }
 
-/// What one process holds.
-struct Memory {
-    rss_kib: f64,
-    pss_kib: f64,
-    private_kib: f64,
-}
-
-impl Memory {
-    fn of(pid: u32) -> anyhow::Result<Self> {
-        let path = format!("/proc/{pid}/smaps_rollup");
-        let text = fs::read_to_string(&path).with_context(|| path.clone())?;
-        let field = |name: &str| -> anyhow::Result<f64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            let value = line.and_then(|line| line.split_whitespace().next());
-            Ok(value
-                .with_context(|| format!("{path} has no {name}"))?
-                .parse()?)
-        };
-        let private_kib = field("Private_Clean:")? + field("Private_Dirty:")?;
-        Ok(Self {
-            rss_kib: field("Rss:")?,
-            pss_kib: field("Pss:")?,
-            private_kib,
-        })
-    }
-}
-
-/// The processes below `pid` that are number 1 in a pid namespace of their own.
-fn guests(pid: u32) -> anyhow::Result<Vec<u32>> {
-    let mut parents = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let Ok(found) = entry?.file_name().to_string_lossy().parse::<u32>() else {
-            continue;
-        };
-        let status = fs::read_to_string(format!("/proc/{found}/status")).unwrap_or_default();
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-        let parent = field("PPid:").and_then(|text| text.trim().parse::<u32>().ok());
-        let numbers: Vec<&str> = field("NSpid:")
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        let first = numbers.len() > 1 && numbers.last() == Some(&"1");
-        parents.extend(parent.map(|parent| (found, parent, first)));
-    }
-    let (mut below, mut guests) = (vec![pid], Vec::new());
-    while let Some(above) = below.pop() {
-        for &(found, _, first) in parents.iter().filter(|(_, parent, _)| *parent == above) {
-            below.push(found);
-            if first {
-                guests.push(found);
-            }
-        }
-    }
-    Ok(guests)
-}
-
-fn open(connection: &mut Connection) -> anyhow::Result<String> {
+/// A session of its own; its id.
+pub(crate) fn open(connection: &mut Connection) -> anyhow::Result<String> {
     let answer = connection.must("POST", "/sessions", "{}")?;
     let answer: serde_json::Value = serde_json::from_slice(&answer)?;
     let id = answer["session"]["session_id"]
@@ -295,13 +241,15 @@ fn open(connection: &mut Connection) -> anyhow::Result<String> {
     Ok(id.to_owned())
 }
 
-fn close(connection: &mut Connection, session: &str) -> anyhow::Result<()> {
+/// With its files.
+pub(crate) fn close(connection: &mut Connection, session: &str) -> anyhow::Result<()> {
     connection
         .must("DELETE", &format!("/sessions/{session}?purge=true"), "")
         .map(drop)
 }
 
-fn run_in(
+/// A run that has to end well and print this.
+pub(crate) fn run_in(
     connection: &mut Connection,
     session: &str,
     argv: &[&str],
