@@ -121,6 +121,8 @@ pub const UNREAD_SECONDS_MAX: u64 = 60;
 pub const DRAIN_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// How long that may take, in seconds.
 pub const DRAIN_SECONDS_MAX: u64 = 20;
+/// After how many seconds a client that was refused for want of room should ask again.
+pub const RETRY_AFTER_SECONDS: u64 = 1;
 /// Longest request id that is taken over from a client, in characters.
 pub const REQUEST_ID_CHARS_MAX: usize = 128;
 /// Longest text of a request that is repeated in a refusal, in characters.

@@ -3,6 +3,7 @@
 use super::text::NoText;
 use crate::auth::Unauthorized;
 use crate::config::PolicyRefusal;
+use crate::limits::RETRY_AFTER_SECONDS;
 use crate::sessions::{ArchiveError, NativeError, OpenError, StartError, UseError};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -282,6 +283,13 @@ impl IntoResponse for Failure {
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(ERROR_CODE_HEADER, HeaderValue::from_static(code));
+        // Full is said at once, and so is a part that cannot serve; either may be over soon.
+        if matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        ) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_SECONDS));
+        }
         // A refused body may be left half read, so that the connection cannot be used again anyway.
         if matches!(status, StatusCode::REQUEST_TIMEOUT) {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -143,6 +143,7 @@ async fn limits_answer_429_in_words_that_clients_know() {
     assert!(tenant.contains("acme"), "{tenant}");
     open("c", json!(null)).await.ok();
     let full = open("d", json!(null)).await;
+    assert_eq!(full.header("retry-after"), Some("1"));
     assert!(
         full.refused(429).contains("Session limit"),
         "{}",

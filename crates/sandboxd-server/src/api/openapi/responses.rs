@@ -34,6 +34,14 @@ pub(super) fn request_id() -> utoipa::openapi::Header {
         .build()
 }
 
+/// The header of an answer that may be another one soon.
+fn retry_after() -> utoipa::openapi::Header {
+    HeaderBuilder::new()
+        .description(Some("After how many seconds to ask again."))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::Integer)))
+        .build()
+}
+
 /// One status with every reason for it.
 pub(super) fn refused(why: &[Refusal]) -> Response {
     let about: Vec<String> = match why {
@@ -72,6 +80,19 @@ pub(super) fn refused(why: &[Refusal]) -> Response {
     let content = ContentBuilder::new()
         .schema(Some(Ref::from_schema_name("ErrorBody")))
         .examples_from_iter(examples);
+    let mut response = response;
+    if matches!(
+        why,
+        [
+            Refusal {
+                status: 429 | 503,
+                ..
+            },
+            ..
+        ]
+    ) {
+        response = response.header("Retry-After", retry_after());
+    }
     let mut response = response
         .header(sandboxd_api::ERROR_CODE_HEADER, code)
         .content("application/json", content.build());
