@@ -83,11 +83,15 @@ impl Leaves {
     pub(crate) fn kill_left(&self) {
         let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         for name in &*left {
-            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-            let path = format!("{name}/cgroup.kill");
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             // One that is empty by now may be gone.
-            if let Ok(file) = openat(&self.directory, path, flags, Mode::empty()) {
-                let _ = write(&file, b"1");
+            if let Ok(directory) = openat(&self.directory, name, flags, Mode::empty()) {
+                let leaf = Leaf {
+                    name: name.clone(),
+                    directory,
+                };
+                let _ = leaf.kill();
+                let _ = leaf.kill_each();
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The system calls that no safe wrapper has. Only `doctor` needs them: to try what this host can do.
+//! The system calls that no safe wrapper has: `doctor` tries what this host can do by them, and the service restricts
+//! itself.
 #![expect(
     unsafe_code,
     reason = "raw system calls; each is one call with its arguments checked here"
@@ -76,6 +77,87 @@ pub(crate) fn kvm_version(kvm: impl AsFd) -> io::Result<i64> {
     // SAFETY: the request takes no argument.
     let version = unsafe { libc::ioctl(kvm.as_fd().as_raw_fd(), KVM_GET_API_VERSION, 0_usize) };
     answer(i64::from(version))
+}
+
+/// What neither the service nor anything that it starts has a use for, sandboxes included: the machine's kernel, power,
+/// clock, swap, accounting and ports, and parts of the kernel with a record of escapes.
+const REFUSED: &[libc::c_long] = &[
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_fanotify_init,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_uselib,
+];
+
+/// Has the kernel refuse what no service needs, to this thread and all that it starts, for good. Calls by the numbers of
+/// another table than this program's own are refused whole.
+pub(crate) fn refuse_what_no_service_needs() -> io::Result<()> {
+    // `AUDIT_ARCH_*`, and the bit that marks numbers of the x32 table.
+    const ARCHITECTURE: u32 = if cfg!(target_arch = "x86_64") {
+        0xc000_003e
+    } else {
+        0xc000_00b7
+    };
+    const FOREIGN_TABLE: u32 = 0x4000_0000;
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: u16::try_from(code).unwrap_or_default(),
+        jt,
+        jf,
+        k,
+    };
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let at_least = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+    let give = libc::BPF_RET | libc::BPF_K;
+    let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
+    let mut code = vec![
+        step(load, 0, 0, 4),
+        step(equal, 1, 0, ARCHITECTURE),
+        step(give, 0, 0, refused),
+        step(load, 0, 0, 0),
+        step(at_least, 0, 1, FOREIGN_TABLE),
+        step(give, 0, 0, refused),
+    ];
+    for call in REFUSED {
+        code.push(step(equal, 0, 1, u32::try_from(*call).unwrap_or(u32::MAX)));
+        code.push(step(give, 0, 0, refused));
+    }
+    code.push(step(give, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog {
+        len: u16::try_from(code.len()).unwrap_or(u16::MAX),
+        filter: code.as_mut_ptr(),
+    };
+    // SAFETY: the program's length and pointer agree, and both outlive the call, which copies them.
+    let installed = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            0_u32,
+            &raw const filter,
+        )
+    };
+    answer(installed).map(|_| ())
 }
 
 fn answer(returned: i64) -> io::Result<i64> {

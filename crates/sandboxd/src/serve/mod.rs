@@ -1,10 +1,12 @@
 //! `sandboxd serve`: configuration, backend and service put together, and taken down again.
 //!
 //! - [`check`]: `--check`, which looks and does not serve.
+//! - [`confine`]: what the service gives up at its start.
 //! - [`logs`]: where the service's log lines go.
 //! - [`supervisor`]: what systemd is told.
 
 mod check;
+mod confine;
 mod logs;
 mod supervisor;
 
@@ -47,14 +49,18 @@ fn attempt(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         output::say_raw(print_config(&config).as_bytes());
         return Ok(ExitCode::SUCCESS);
     }
-    let runtime = Runtime::new().map_err(|error| failed(format!("cannot start: {error}")))?;
-    let ended = if arguments.check {
-        Ok(runtime.block_on(check::check(&config, &warnings)))
-    } else {
+    if !arguments.check {
         logs::start();
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
+        // Before there is another thread, which would keep what this one gives up.
+        confine::confine().map_err(|error| failed(format!("giving up privileges: {error}")))?;
+    }
+    let runtime = Runtime::new().map_err(|error| failed(format!("cannot start: {error}")))?;
+    let ended = if arguments.check {
+        Ok(runtime.block_on(check::check(&config, &warnings)))
+    } else {
         runtime.block_on(until_asked(config))
     };
     // What still blocks after all limits must not hold the end.

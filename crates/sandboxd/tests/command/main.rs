@@ -3,6 +3,7 @@
 //! Run as root, everything is tried as root and as an ordinary user; run as an ordinary user, only as that one.
 
 mod ceilings;
+mod confined;
 mod doctor;
 mod endings;
 mod exit_codes;

@@ -28,6 +28,16 @@ pub(crate) struct Service {
     lines: Vec<String>,
 }
 
+impl Service {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+}
+
 /// A test that fails leaves no service behind.
 impl Drop for Service {
     fn drop(&mut self) {

@@ -332,8 +332,7 @@ fn means(
 ) -> Result<Means, String> {
     let nft = find("nft").ok_or("nft is not installed (package nftables)")?;
     if privileged {
-        let sets = rustix::thread::capabilities(None);
-        if !sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN)) {
+        if !super::probe::launcher_holds(CapabilitySet::NET_ADMIN) {
             return Err("root without CAP_NET_ADMIN changes no network".to_owned());
         }
         let table = format!("{}{instance}", instance::TABLE_PREFIX);

@@ -4,19 +4,31 @@ use super::cgroups::Cgroups;
 use super::program_file::ProgramFile;
 use super::users::{COUNT, STORAGE_FIRST};
 use crate::backends::{Ceiling, Enforced, Enforcement};
-use rustix::thread::CapabilitySet;
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet};
 use std::process::{Command, Stdio};
 
-/// Whether this process holds the host's power over mounts and users: root, not confined to fewer ids than sandboxes
-/// need.
+/// Whether the launcher holds the host's power over mounts and users, and this process over owners: root, not confined to
+/// fewer ids than sandboxes need.
 pub(super) fn privileged() -> bool {
-    let wanted = CapabilitySet::SYS_ADMIN
-        | CapabilitySet::SETUID
-        | CapabilitySet::SETGID
-        | CapabilitySet::CHOWN;
-    let has = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted));
+    let wanted = CapabilitySet::SYS_ADMIN | CapabilitySet::SETUID | CapabilitySet::SETGID;
+    let own = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::CHOWN));
     let maps = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    rustix::process::geteuid().is_root() && has && covers(&maps)
+    rustix::process::geteuid().is_root() && own && launcher_holds(wanted) && covers(&maps)
+}
+
+/// Whether a program that this process starts as root holds these capabilities. By the kernel's rule for root it gets the
+/// whole bounding set, also what this process has given up; where that rule is switched off, what this process has.
+pub(super) fn launcher_holds(wanted: CapabilitySet) -> bool {
+    let switched_off = rustix::thread::capabilities_secure_bits()
+        .is_ok_and(|bits| bits.contains(CapabilitiesSecureBits::NO_ROOT));
+    if switched_off || rustix::thread::no_new_privs().unwrap_or(true) {
+        return rustix::thread::capabilities(None)
+            .is_ok_and(|sets| sets.effective.contains(wanted));
+    }
+    wanted
+        .iter()
+        .all(|one| rustix::thread::capability_is_in_bounding_set(one).unwrap_or(false))
 }
 
 /// Whether a mapping knows the ids that belong to sandboxes.
