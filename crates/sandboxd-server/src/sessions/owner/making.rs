@@ -1,0 +1,235 @@
+//! How a sandbox comes: what it is to be, the backend that makes it, its guest's first words, its record.
+
+use super::{Held, Owner, bounded};
+use crate::backends::{self, Enforced, KeepLayer, Meter, Running, SandboxSpec};
+use crate::id::SandboxId;
+use crate::limits::{
+    CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX, PREPARE_SECONDS_MAX, STOP_SECONDS_MAX,
+    WORKSPACE_SECONDS_MAX,
+};
+use crate::sessions::ledger::Standing;
+use crate::sessions::life;
+use crate::sessions::spec::sandbox_spec;
+use crate::sessions::state::{Event, State};
+use crate::sessions::table::Detail;
+use crate::sessions::words::Happened;
+use crate::telemetry::metrics::Start;
+use sandboxd_protocol::client::Client;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// One that was made.
+struct Made {
+    client: Client,
+    enforced: Enforced,
+    keeps: bool,
+    meter: Arc<dyn Meter>,
+}
+
+impl Owner {
+    pub(super) async fn create(&mut self, sandbox: SandboxId, layer: bool) {
+        // Also where it does not start: what was kept must survive that.
+        self.keeps = layer.then(|| sandbox.clone());
+        let began = Instant::now();
+        let made = self.make(&sandbox, layer).await;
+        let failed = made.as_ref().err().map(String::as_str);
+        self.say_started(layer, failed, began.elapsed());
+        match made {
+            Ok(made) => {
+                self.held = Some(Held {
+                    sandbox: sandbox.clone(),
+                    client: made.client.clone(),
+                });
+                let keeps = made.keeps;
+                self.keeps = keeps.then_some(sandbox);
+                let started = |detail: &mut Detail| {
+                    detail.client = Some(made.client);
+                    detail.enforced = made.enforced;
+                    detail.meter = made.meter;
+                };
+                let event = Event::Started { keeps };
+                let _ = self
+                    .shared
+                    .report_with(&self.id, self.serial, event, started);
+            }
+            Err(cause) => {
+                tracing::warn!(session = %self.id, %sandbox, cause, "a sandbox did not start");
+                self.undo(&sandbox, layer).await;
+                self.report_cause(Event::StartFailed, Some(cause));
+            }
+        }
+    }
+
+    /// A first sandbox is a start, every other one a wake.
+    pub(super) fn say_started(&self, layer: bool, failed: Option<&str>, took: Duration) {
+        let table = self.shared.table();
+        let state = table.house.get(&self.id).map(|rental| &rental.state);
+        let is_first = matches!(state, Some(State::Opening { .. }));
+        let alias = table.details.get(&self.id).map(|d| d.alias.clone());
+        drop(table);
+        let outcome = match failed {
+            None => Start::Ok,
+            Some(_) => Start::Failed,
+        };
+        let Some(alias) = alias else { return };
+        if is_first {
+            self.shared.metrics.started(&alias, outcome, took);
+            return;
+        }
+        self.shared.metrics.woke(outcome, took);
+        let row = life::woke(&alias, layer, failed, took);
+        self.shared.log(&self.id, Some(self.serial), row);
+    }
+
+    /// Ends what there is of a sandbox that did not start.
+    pub(super) async fn undo(&self, sandbox: &SandboxId, layer: bool) {
+        if layer {
+            // What was kept must survive the failure: the next request tries again.
+            let stopped = self.shared.backend.stop(sandbox, KeepLayer::Yes);
+            let _ = timeout(Duration::from_secs(STOP_SECONDS_MAX), stopped).await;
+        } else {
+            self.remove(sandbox).await;
+        }
+    }
+
+    /// Image, workspace, sandbox, guest, record: each with its deadline, each with its cause.
+    pub(super) async fn make(&self, sandbox: &SandboxId, layer: bool) -> Result<Made, String> {
+        let spec = self.specify(layer).await?;
+        let start = if layer {
+            backends::Start::KeptLayer
+        } else {
+            backends::Start::Fresh
+        };
+        let running = bounded(
+            CREATE_SECONDS_MAX,
+            self.shared.backend.create(sandbox, &spec, start),
+        )
+        .await
+        .ok_or_else(|| format!("not started within {CREATE_SECONDS_MAX} s"))?
+        .map_err(|e| e.to_string())?;
+        let keeps = spec.keep_layer;
+        let meter = running.meter.clone();
+        let layer_is_torn = running.layer_is_torn;
+        match self.greet(sandbox, running, keeps).await {
+            Ok((client, enforced)) => {
+                if layer_is_torn {
+                    self.say_torn(sandbox);
+                }
+                Ok(Made {
+                    client,
+                    enforced,
+                    meter,
+                    keeps,
+                })
+            }
+            Err(cause) => {
+                self.take_back(sandbox, layer).await;
+                Err(cause)
+            }
+        }
+    }
+
+    /// What the sandbox is to be, with its image and its workspace ready.
+    pub(super) async fn specify(&self, layer: bool) -> Result<SandboxSpec, String> {
+        let (service, runtime, may_be_new, files_outside) = {
+            let table = self.shared.table();
+            let rental = table.house.get(&self.id).ok_or("the session is gone")?;
+            let detail = table.details.get(&self.id).ok_or("the session is gone")?;
+            let may_be_new = matches!(rental.state, State::Opening { .. }) && !detail.attached;
+            let service = table.service.clone();
+            // A policy update applies to the next sandbox; a runtime that left the allowlist is still this session's,
+            // until a restart.
+            let current = service.runtimes.get(&detail.alias).cloned().map(Arc::new);
+            let runtime = current.or_else(|| detail.runtime.clone());
+            let runtime = runtime.ok_or_else(|| {
+                format!(
+                    "its runtime {:?} is not on the allowlist any more",
+                    detail.alias
+                )
+            })?;
+            (service, runtime, may_be_new, rental.files_outside)
+        };
+        let image = bounded(PREPARE_SECONDS_MAX, self.shared.backend.prepare(&runtime))
+            .await
+            .ok_or("the image was not ready in time")?
+            .map_err(|e| e.to_string())?;
+        let workspaces = self.shared.workspaces.clone();
+        let making = async {
+            match (files_outside, may_be_new) {
+                (false, _) => Ok(None),
+                (true, true) => workspaces.make(self.id.clone()).await,
+                (true, false) => workspaces.find(self.id.clone()).await,
+            }
+        };
+        let workspace = bounded(WORKSPACE_SECONDS_MAX, making)
+            .await
+            .ok_or("the workspace was not ready in time")?
+            .map_err(|e| e.to_string())?;
+        if files_outside && workspace.is_none() {
+            return Err("its files are stored, and no workspace_root is configured now".to_owned());
+        }
+        let mut spec =
+            sandbox_spec(&service, &runtime, image, workspace).map_err(|e| e.to_string())?;
+        // What was kept once is kept on, whatever is configured now.
+        spec.keep_layer |= layer;
+        Ok(spec)
+    }
+
+    /// The guest's first words, while the record is written: before anybody hears of the sandbox.
+    pub(super) async fn greet(
+        &self,
+        sandbox: &SandboxId,
+        running: Running,
+        keeps: bool,
+    ) -> Result<(Client, Enforced), String> {
+        let standing = Standing::Resident {
+            sandbox: sandbox.clone(),
+            keeps,
+        };
+        let connecting = bounded(CONNECT_SECONDS_MAX, Client::connect(running.link));
+        let (connected, written) = tokio::join!(connecting, self.write_down(standing));
+        let (client, _welcome) = connected
+            .ok_or("the guest did not answer")?
+            .map_err(|e| e.to_string())?;
+        written?;
+        Ok((client, running.enforced))
+    }
+
+    /// Never used in silence.
+    pub(super) fn say_torn(&self, sandbox: &SandboxId) {
+        let what = "the host went down while this write layer was in use: what was written last may be lost or damaged";
+        tracing::warn!(session = %self.id, %sandbox, "{what}");
+        let happened = Happened {
+            op: "layer",
+            target: String::new(),
+            ok: false,
+            detail: what.to_owned(),
+            took: Duration::ZERO,
+        };
+        self.shared.log(&self.id, Some(self.serial), happened);
+    }
+
+    /// The record of a sandbox that did not come to anything.
+    pub(super) async fn take_back(&self, sandbox: &SandboxId, layer: bool) {
+        let before = {
+            let table = self.shared.table();
+            let rental = table.house.get(&self.id);
+            rental.map(|rental| match rental.state {
+                State::Opening { .. } => None,
+                _ => Some(Standing::Hibernated {
+                    layer: layer.then(|| sandbox.clone()),
+                    since: self.shared.clock.now(),
+                }),
+            })
+        };
+        let taken_back = match before {
+            Some(Some(standing)) => self.write_down(standing).await,
+            Some(None) => self.strike_out().await,
+            None => Ok(()),
+        };
+        if let Err(cause) = taken_back {
+            tracing::error!(session = %self.id, cause, "its record says more than there is");
+        }
+    }
+}
