@@ -232,6 +232,8 @@ fn set_up(nft: &str, reach: &Reach, own: &[Ipv4Addr]) -> Result<Vec<OwnedFd>, Fa
         ("conf/all/send_redirects", "0"),
         ("conf/default/send_redirects", "0"),
         ("conf/all/accept_source_route", "0"),
+        // Whoever is refused hears it each time, and does not wait.
+        ("icmp_ratelimit", "0"),
     ] {
         let path = format!("/proc/sys/net/ipv4/{name}");
         write(&path, value).map_err(on(Step::Router, &path))?;

@@ -121,10 +121,41 @@ const SYSTEM_TOOLS: [SystemTool; 6] = [
     },
 ];
 
+/// What only tests need that only root can run.
+const TOOLS_OF_ROOT: [SystemTool; 5] = [
+    SystemTool {
+        probe: ("ip", &["-V"]),
+        package: "iproute2",
+        needed_for: "hosts and networks of tests",
+    },
+    SystemTool {
+        probe: ("nft", &["--version"]),
+        package: "nftables",
+        needed_for: "sandboxes with a network",
+    },
+    SystemTool {
+        probe: ("pasta", &["--version"]),
+        package: "passt",
+        needed_for: "sandboxes with a network, as an ordinary user",
+    },
+    SystemTool {
+        probe: ("slirp4netns", &["--version"]),
+        package: "slirp4netns",
+        needed_for: "the same, in the other way",
+    },
+    SystemTool {
+        probe: ("ps", &["--version"]),
+        package: "procps",
+        needed_for: "tests that look at processes",
+    },
+];
+
 /// Installs what is missing of the system; as an ordinary user says what it is.
 pub(crate) fn system_packages() -> anyhow::Result<()> {
+    let of_root = TOOLS_OF_ROOT.iter().filter(|_| is_root());
     let missing: Vec<_> = SYSTEM_TOOLS
         .iter()
+        .chain(of_root)
         .filter(|t| !works(t.probe.0, t.probe.1))
         .collect();
     if missing.is_empty() {

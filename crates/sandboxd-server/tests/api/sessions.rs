@@ -44,6 +44,30 @@ async fn an_opened_session_is_described_in_the_contracts_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_cannot_be_given_is_refused_by_its_name() {
+    let runtimes = "plain=host,wide=host;network_mode=bridge,theirs=host;network_mode=my-network";
+    let service = Service::start(&[("SANDBOXD_RUNTIMES", runtimes)]).await;
+    let open = |runtime: &str| service.post("/sessions", json!({ "runtime": runtime }));
+    let wide = open("wide").await.refused(502);
+    assert!(
+        wide.contains("network") && wide.contains("bridge"),
+        "{wide}"
+    );
+    let theirs = open("theirs").await.refused(502);
+    assert!(theirs.contains("my-network"), "{theirs}");
+    let plain = open("plain").await.ok();
+    assert_eq!(plain["session"]["enforced"]["network"]["enforced"], true);
+    let policy = service.get("/policy").await.ok();
+    let modes: Vec<_> = policy["runtimes"]
+        .as_array()
+        .expect("runtimes")
+        .iter()
+        .map(|runtime| runtime["network_mode"].as_str().expect("text"))
+        .collect();
+    assert_eq!(modes, ["none", "my-network", "bridge"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn opens_that_are_refused_say_why_and_leave_nothing() {
     let service = Service::start(&[]).await;
     service.open("a").await;

@@ -6,6 +6,7 @@ use sandboxd_server::backends::namespaces::{Namespaces, Programs};
 use sandboxd_server::backends::{
     Asked, Backend, CreateError, Enforced, KeepLayer, Network, PreparedImage, SandboxSpec, Start,
 };
+use sandboxd_server::egress::Egress;
 use sandboxd_server::id::SandboxId;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -42,8 +43,13 @@ impl House {
     }
 
     pub(crate) async fn at(state: &Path) -> Self {
+        Self::reaching(state, Egress::default()).await
+    }
+
+    /// Whose sandboxes with a network reach this.
+    pub(crate) async fn reaching(state: &Path, egress: Egress) -> Self {
         let programs = Programs::embedded().expect("this build carries the programs");
-        let backend = Namespaces::start(state, programs).await;
+        let backend = Namespaces::start_reaching(state, programs, egress).await;
         Self {
             backend: backend.expect("the backend starts"),
             state: state.to_owned(),

@@ -17,8 +17,8 @@ pub use switches::Switches;
 
 use super::{
     Backend, Capabilities, Ceiling, CreateError, DestroyError, Enforced, Enforcement, Found,
-    KeepLayer, ListError, PrepareError, PreparedImage, Running, SandboxSpec, Start, StopError,
-    Usage, UsageError,
+    KeepLayer, ListError, Network, PrepareError, PreparedImage, Running, SandboxSpec, Start,
+    StopError, Usage, UsageError,
 };
 use crate::id::SandboxId;
 use crate::runtimes::Runtime;
@@ -123,6 +123,9 @@ impl InMemory {
     }
 }
 
+/// Why it has none to give.
+const WITHOUT_NETWORK: &str = "\"bridge\" is not possible: a double reaches nothing";
+
 /// Every ceiling that the specification asks for, in name only.
 fn pretended(spec: &SandboxSpec) -> Enforced {
     let asked = [
@@ -155,7 +158,7 @@ impl Backend for InMemory {
             .map(|ceiling| (*ceiling, in_name_only()))
             .collect();
         Capabilities {
-            bridge: Enforcement::Unenforced("a double reaches nothing".to_owned()),
+            bridge: Enforcement::Unenforced(WITHOUT_NETWORK.to_owned()),
             ceilings,
             outlives_daemon: false,
         }
@@ -178,6 +181,12 @@ impl Backend for InMemory {
         start: Start,
     ) -> Result<Running, CreateError> {
         self.switches.before_create().await?;
+        if spec.network != Network::None && !spec.allow_unenforced.contains(&Ceiling::Network) {
+            return Err(CreateError::Unenforceable {
+                ceiling: Ceiling::Network,
+                cause: WITHOUT_NETWORK.to_owned(),
+            });
+        }
         let tree = match start {
             Start::Fresh => Tree::new(&spec.work_dir, &spec.env),
             Start::KeptLayer => self
