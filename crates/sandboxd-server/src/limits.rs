@@ -96,6 +96,20 @@ pub const JSON_BODY_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
 pub const JSON_BODY_BYTES_MIN: u64 = 64 * 1024;
 /// The most that this bound can be set to, in bytes.
 pub const JSON_BODY_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Of each body so many bytes are not counted in what all bodies together may take: connections bound them.
+pub const BODY_BYTES_FREE: usize = 64 * 1024;
+/// What all bodies together may take beyond that where nobody says otherwise, in bytes.
+pub const BODIES_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
+/// Of each run's output so many bytes are not counted in what all runs together may hold: running commands bound them.
+pub const OUTPUT_BYTES_FREE: u64 = 256 * 1024;
+/// What the output of all runs together may take beyond that where nobody says otherwise, in bytes.
+pub const OUTPUTS_BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
+/// The least that this can be set to, in bytes: one run's whole output has to fit.
+pub const OUTPUTS_BYTES_MIN: u64 = 16 * 1024 * 1024;
+/// The most that either can be set to, in bytes.
+pub const TOGETHER_BYTES_MAX: u64 = 1024 * 1024 * 1024 * 1024;
+/// What one permit of these budgets stands for, in bytes.
+pub const BUDGET_UNIT_BYTES: u64 = 1024;
 /// Entries of one directory listing.
 pub const LIST_ENTRIES_MAX: u32 = 100_000;
 /// Entries of all trees of one request together; what is past them is left out, and said.
@@ -174,6 +188,10 @@ pub const ENCODING_SAMPLE_BYTES: usize = 32 * 1024;
 /// every sandbox sees it as its own uid 0 through an idmapped mount.
 pub const STORAGE_OWNER: u32 = 0x7000_0000;
 
+const _: () = assert!(RUN_OUTPUT_BYTES_MAX < OUTPUTS_BYTES_MIN);
+const _: () = assert!(OUTPUT_BYTES_FREE < RUN_OUTPUT_BYTES_MAX);
+const _: () = assert!(BODY_BYTES_FREE as u64 <= JSON_BODY_BYTES_MIN);
+const _: () = assert!(TOGETHER_BYTES_MAX / BUDGET_UNIT_BYTES < u32::MAX as u64);
 const _: () = assert!(PDF_SECONDS_MAX < FILE_SECONDS_MAX);
 const _: () = assert!(BODY_PAUSE_SECONDS_MAX < BODY_SECONDS_MAX);
 // Whoever waits for a sandbox waits longer than its owner takes: the one that makes room goes (its layer is not kept, it is

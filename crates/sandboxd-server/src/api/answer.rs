@@ -1,10 +1,14 @@
 //! Answers: compact JSON, raw bytes, or nothing.
 
+use crate::budget::Share;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
 use serde::Serialize;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// What a handler gives.
 pub(super) type Answer = Result<Response, super::error::Failure>;
@@ -18,6 +22,35 @@ pub(super) fn json<T: Serialize>(value: &T) -> Response {
             tracing::error!(%error, "an answer could not be written as JSON");
             internal_error()
         }
+    }
+}
+
+/// As [`json`], of what a run printed: its room in the memory for all output is given back when the answer is sent.
+pub(super) fn json_of_output<T: Serialize>(value: &T, room: Share) -> Response {
+    json(value).map(|body| Body::new(Holding { body, _room: room }))
+}
+
+/// A body, and what is held until it has left or was given up.
+struct Holding {
+    body: Body,
+    _room: Share,
+}
+
+impl hyper::body::Body for Holding {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -1,8 +1,12 @@
 //! Bodies: read within bounds of size and time, and drained where a request is refused before its body was read.
 
 use super::error::Failure;
-use crate::limits::{BODY_PAUSE_SECONDS_MAX, BODY_SECONDS_MAX, DRAIN_BYTES_MAX, DRAIN_SECONDS_MAX};
+use crate::budget::{Budget, Share};
+use crate::limits::{
+    BODY_BYTES_FREE, BODY_PAUSE_SECONDS_MAX, BODY_SECONDS_MAX, DRAIN_BYTES_MAX, DRAIN_SECONDS_MAX,
+};
 use axum::body::Body;
+use axum::http::Extensions;
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
@@ -12,23 +16,55 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Reads a whole JSON body, at most `limit` bytes, whatever `Content-Length` says.
-pub(super) async fn whole_json(body: Body, limit: u64) -> Result<Bytes, Failure> {
-    let bytes = usize::try_from(limit).unwrap_or(usize::MAX);
-    whole(body, bytes, || Failure::BodyTooLarge(limit)).await
+/// Reads a whole JSON body within its bounds, whatever `Content-Length` says.
+pub(super) async fn whole_json(body: Body, bounds: Bounds<'_>) -> Result<Bytes, Failure> {
+    let limit = bounds.limit;
+    whole(body, bounds, || Failure::BodyTooLarge(limit)).await
 }
 
-/// Reads the content of a native write, at most `limit` bytes, whatever `Content-Length` says.
-pub(super) async fn whole_write(body: Body, limit: u64) -> Result<Bytes, Failure> {
-    let bytes = usize::try_from(limit).unwrap_or(usize::MAX);
-    whole(body, bytes, || Failure::WriteTooLarge(limit)).await
+/// Reads the content of a native write within its bounds, whatever `Content-Length` says.
+pub(super) async fn whole_write(body: Body, bounds: Bounds<'_>) -> Result<Bytes, Failure> {
+    let limit = bounds.limit;
+    whole(body, bounds, || Failure::WriteTooLarge(limit)).await
+}
+
+/// What a request's body takes of the memory that all bodies share. It lies beside the request, and is held until its
+/// answer is made: the handler works on what was read.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Held(Arc<Mutex<Share>>);
+
+impl Held {
+    /// That of a request.
+    pub(super) fn of(extensions: &Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or_default()
+    }
+
+    /// Takes what a body of so many bytes needs more than it has; no where that is not free.
+    fn grow(&self, budget: &Budget, bytes: usize) -> bool {
+        let counted = u64::try_from(bytes.saturating_sub(BODY_BYTES_FREE)).unwrap_or(u64::MAX);
+        let mut share = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = counted.saturating_sub(share.bytes());
+        more == 0 || budget.add(&mut share, more)
+    }
+}
+
+/// What bounds a body: its own size, and the memory that all share.
+#[derive(Debug)]
+pub(super) struct Bounds<'a> {
+    /// Most bytes of this one.
+    pub(super) limit: u64,
+    /// What all share.
+    pub(super) budget: &'a Budget,
+    /// What this one takes of it.
+    pub(super) held: Held,
 }
 
 async fn whole(
     mut body: Body,
-    limit: usize,
+    bounds: Bounds<'_>,
     too_large: impl Fn() -> Failure,
 ) -> Result<Bytes, Failure> {
+    let limit = usize::try_from(bounds.limit).unwrap_or(usize::MAX);
     let stated = body.size_hint().lower();
     if usize::try_from(stated).map_or(true, |stated| stated > limit) {
         return Err(too_large());
@@ -49,6 +85,10 @@ async fn whole(
         };
         if data.len() > limit - content.len() {
             return Err(too_large());
+        }
+        let read = content.len() + data.len();
+        if !bounds.held.grow(bounds.budget, read) {
+            return Err(Failure::BodiesBusy);
         }
         // A body of one piece, which is most of them, is not copied.
         if content.is_empty() && body.is_end_stream() {

@@ -30,6 +30,8 @@ pub(super) enum Failure {
     BodyTooLarge(u64),
     /// A body that paused or went on for too long.
     BodySlow,
+    /// All bodies together take what they may.
+    BodiesBusy,
     /// A body that ended early or broke its framing.
     BodyBroken,
     /// A native write over the limit.
@@ -88,6 +90,12 @@ impl Failure {
                 StatusCode::REQUEST_TIMEOUT,
                 "body_slow",
                 "The body did not arrive in time".to_owned(),
+            ),
+            Self::BodiesBusy => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "bodies_busy",
+                "Bodies of other requests take all memory that there is for them; try again"
+                    .to_owned(),
             ),
             Self::BodyBroken => text(
                 StatusCode::BAD_REQUEST,

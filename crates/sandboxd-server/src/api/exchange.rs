@@ -3,7 +3,7 @@
 
 use super::Route;
 use super::answer::{self};
-use super::body::Shared;
+use super::body::{Held, Shared};
 use super::error::{ERROR_CODE_HEADER, Failure};
 use crate::limits::{HEAD_BYTES_MAX, REQUEST_ID_CHARS_MAX};
 use crate::telemetry;
@@ -75,10 +75,14 @@ async fn answered(router: Router, request: Request<Incoming>) -> Response {
         parts.method = Method::OPTIONS;
     }
     let body = Shared::new(body);
+    let held = Held::default();
+    parts.extensions.insert(held.clone());
     let request = Request::from_parts(parts, Body::new(body.clone()));
     let answered = AssertUnwindSafe(router.oneshot(request))
         .catch_unwind()
         .await;
+    // The handler is done with the body.
+    drop(held);
     let response = match answered {
         Ok(Ok(response)) => response,
         Ok(Err(never)) => match never {},

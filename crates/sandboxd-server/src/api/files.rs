@@ -8,8 +8,7 @@ use super::error::Failure;
 use super::request::{Json, OfSession, Query};
 use crate::id::SessionId;
 use crate::sessions::{NativeDone, NativeError, NativeFile};
-use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::Response;
 use sandboxd_api::files as api;
 use sandboxd_protocol::message::{Entry, Kind};
@@ -35,13 +34,18 @@ pub(super) async fn write(
     app: State<App>,
     id: OfSession,
     Query(path): Query<OnPath>,
-    content: Body,
+    request: Request,
 ) -> Answer {
     let service = app.sessions.service();
     if !service.native().files || !app.sessions.native_writes(&id.0) {
         return Err(Failure::Native(NativeError::Off, path.0));
     }
-    let content = body::whole_write(content, service.max_read_bytes).await?;
+    let bounds = body::Bounds {
+        limit: service.max_read_bytes,
+        budget: &app.bodies,
+        held: body::Held::of(request.extensions()),
+    };
+    let content = body::whole_write(request.into_body(), bounds).await?;
     native(&app, &id.0, path.0, NativeFile::Write(content)).await
 }
 

@@ -32,6 +32,7 @@ mod shell;
 mod text;
 
 use crate::auth::Guard;
+use crate::budget::Budget;
 use crate::config::{PolicyChange, Service};
 use crate::sessions::Sessions;
 use axum::Router;
@@ -47,15 +48,19 @@ pub(crate) struct App {
     pub(crate) sessions: Arc<Sessions>,
     /// Who calls.
     pub(crate) guard: Guard,
+    /// What the bodies of all requests together may take.
+    pub(crate) bodies: Budget,
     /// Held while the policy is read, changed and put back; never over an await.
     policy_changes: Arc<Mutex<()>>,
 }
 
 impl App {
     pub(crate) fn new(sessions: Arc<Sessions>, guard: Guard) -> Self {
+        let bodies = Budget::new(sessions.service().max_bodies_bytes);
         Self {
             sessions,
             guard,
+            bodies,
             policy_changes: Arc::default(),
         }
     }

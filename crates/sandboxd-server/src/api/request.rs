@@ -143,8 +143,12 @@ impl<T: Decode + Send> FromRequest<App> for Json<T> {
     type Rejection = Failure;
     async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
         let json = is_json(request.headers());
-        let limit = app.sessions.service().max_body_bytes;
-        let text = body::whole_json(request.into_body(), limit).await?;
+        let bounds = body::Bounds {
+            limit: app.sessions.service().max_body_bytes,
+            budget: &app.bodies,
+            held: body::Held::of(request.extensions()),
+        };
+        let text = body::whole_json(request.into_body(), bounds).await?;
         let mut fields = Fields::of_body(body_of(&text, json)?)?;
         drop(text);
         let decoded = T::decode(&mut fields);

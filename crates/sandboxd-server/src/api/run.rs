@@ -4,6 +4,7 @@ use super::App;
 use super::answer::{self, Answer};
 use super::decode::{Decode, Fields, rules};
 use super::request::{Json, OfRun, OfSession};
+use crate::budget::Share;
 use crate::id::RunId;
 use crate::sessions::{Limit, Limited, Ran, RunAsk, RunDone, UseError};
 use axum::extract::State;
@@ -68,10 +69,12 @@ pub(super) async fn run(
                 stderr: format!("{why}\n").into_bytes(),
             },
             limited: Limited::default(),
+            room: Share::default(),
         },
         other => other?,
     };
-    Ok(answer::json(&response(ran)))
+    let (response, room) = response(ran);
+    Ok(answer::json_of_output(&response, room))
 }
 
 /// `POST /sessions/{session_id}/runs/{run_id}/stop`
@@ -84,7 +87,7 @@ pub(super) async fn stop(
     Ok(answer::nothing())
 }
 
-fn response(ran: Ran) -> api::RunResponse {
+fn response(ran: Ran) -> (api::RunResponse, Share) {
     let (stdout, stderr, exit_code, timed_out, output_limit) = match ran.done {
         RunDone::Finished {
             code,
@@ -98,7 +101,7 @@ fn response(ran: Ran) -> api::RunResponse {
             limit,
         } => (stdout, stderr, None, false, Some(limit)),
     };
-    api::RunResponse {
+    let response = api::RunResponse {
         stdout: text_of(stdout),
         stderr: text_of(stderr),
         exit_code,
@@ -107,7 +110,8 @@ fn response(ran: Ran) -> api::RunResponse {
         output_limit,
         killed_for: ran.limited.killed_for.map(limit),
         limits_reached: ran.limited.reached.into_iter().map(limit).collect(),
-    }
+    };
+    (response, ran.room)
 }
 
 /// A limit in the API's words.

@@ -125,6 +125,10 @@ pub struct Service {
     pub max_read_bytes: u64,
     /// Bytes of a JSON body.
     pub max_body_bytes: u64,
+    /// Bytes of all bodies together, beyond what each has for itself.
+    pub max_bodies_bytes: u64,
+    /// Bytes of the output of all runs together, beyond what each has for itself.
+    pub max_outputs_bytes: u64,
     /// Seconds.
     pub execute_timeout: u64,
     /// Commands at once, over all sessions.

@@ -73,6 +73,8 @@ pub fn print_config(config: &Config) -> String {
     put("sandbox_uid", number(service.sandbox_uid.map(u64::from)));
     put("max_read_bytes", number(Some(service.max_read_bytes)));
     put("max_body_bytes", number(Some(service.max_body_bytes)));
+    put("max_bodies_bytes", number(Some(service.max_bodies_bytes)));
+    put("max_outputs_bytes", number(Some(service.max_outputs_bytes)));
     put("execute_timeout", number(Some(service.execute_timeout)));
     put(
         "max_running_commands",

@@ -7,8 +7,9 @@ use super::{allowlist, parse};
 use crate::backends::Ceiling;
 use crate::egress::{Dns, Egress};
 use crate::limits::{
-    DESTINATIONS_MAX, DNS_SERVERS_MAX, DRAIN_TIMEOUT_SECONDS_DEFAULT, DRAIN_TIMEOUT_SECONDS_MAX,
-    JSON_BODY_BYTES_DEFAULT, JSON_BODY_BYTES_MAX, JSON_BODY_BYTES_MIN,
+    BODIES_BYTES_DEFAULT, DESTINATIONS_MAX, DNS_SERVERS_MAX, DRAIN_TIMEOUT_SECONDS_DEFAULT,
+    DRAIN_TIMEOUT_SECONDS_MAX, JSON_BODY_BYTES_DEFAULT, JSON_BODY_BYTES_MAX, JSON_BODY_BYTES_MIN,
+    OUTPUTS_BYTES_DEFAULT, OUTPUTS_BYTES_MIN, TOGETHER_BYTES_MAX,
 };
 use crate::runtimes::{Ceilings, Runtime, catalogue};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -151,6 +152,14 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "max_body_bytes",
         "most bytes of a JSON request body; an older client's write carries a whole file (67108864)",
+    ),
+    setting(
+        "max_bodies_bytes",
+        "most bytes of all request bodies together, beyond 64 KiB of each (268435456, or max_body_bytes)",
+    ),
+    setting(
+        "max_outputs_bytes",
+        "most bytes of output that all runs together hold, beyond 256 KiB of each (268435456)",
     ),
     setting("execute_timeout", "seconds that a run may take (300)"),
     setting(
@@ -297,6 +306,12 @@ fn service(found: &Found) -> Result<Service, ConfigError> {
         sandbox_uid: found.optional("sandbox_uid", None, uid)?,
         max_read_bytes: found.value("max_read_bytes", 8 * 1024 * 1024, parse::positive)?,
         max_body_bytes: found.value("max_body_bytes", JSON_BODY_BYTES_DEFAULT, body_bytes)?,
+        max_bodies_bytes: found.value("max_bodies_bytes", 0, together_bytes)?,
+        max_outputs_bytes: found.value(
+            "max_outputs_bytes",
+            OUTPUTS_BYTES_DEFAULT,
+            outputs_bytes,
+        )?,
         execute_timeout: found.value("execute_timeout", 300, parse::positive)?,
         max_running_commands: found.value("max_running_commands", 256, parse::positive)?,
         native_files: found.value("native_files", true, parse::flag)?,
@@ -305,6 +320,13 @@ fn service(found: &Found) -> Result<Service, ConfigError> {
         metrics_public: found.value("metrics_public", false, parse::flag)?,
         allow_unenforced: found.value("allow_unenforced", Vec::new(), ceiling_names)?,
         texts,
+    };
+    let service = Service {
+        max_bodies_bytes: match service.max_bodies_bytes {
+            0 => service.max_body_bytes.max(BODIES_BYTES_DEFAULT),
+            set => set,
+        },
+        ..service
     };
     cross_check(&service).map_err(|wrong| {
         let origin = found
@@ -337,6 +359,12 @@ pub(super) fn cross_check(service: &Service) -> Result<(), Contradiction> {
         return wrong(
             "hibernate_after",
             "needs workspace_root: without one a session that goes to sleep would lose its files",
+        );
+    }
+    if service.max_bodies_bytes < service.max_body_bytes {
+        return wrong(
+            "max_bodies_bytes",
+            "must not be below max_body_bytes: the largest body would never fit",
         );
     }
     if let (Some(open), Some(resident)) = (service.max_open_sessions, service.max_sessions)
@@ -604,6 +632,22 @@ fn body_bytes(text: &str) -> Result<u64, &'static str> {
     match parse::positive(text)? {
         bytes if (JSON_BODY_BYTES_MIN..=JSON_BODY_BYTES_MAX).contains(&bytes) => Ok(bytes),
         _ => Err("expected a number of bytes from 65536 (64 KiB) to 1073741824 (1 GiB)"),
+    }
+}
+
+fn together_bytes(text: &str) -> Result<u64, &'static str> {
+    match parse::positive(text)? {
+        bytes if bytes <= TOGETHER_BYTES_MAX => Ok(bytes),
+        _ => Err("expected a number of bytes, at most 1099511627776 (1 TiB)"),
+    }
+}
+
+fn outputs_bytes(text: &str) -> Result<u64, &'static str> {
+    match together_bytes(text)? {
+        bytes if bytes >= OUTPUTS_BYTES_MIN => Ok(bytes),
+        _ => Err(
+            "expected a number of bytes, at least 16777216 (16 MiB): one run's output has to fit",
+        ),
     }
 }
 

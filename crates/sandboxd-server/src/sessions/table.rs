@@ -13,6 +13,7 @@ use super::state::{Action, Event, Rental, State};
 use super::words::{Happened, Labels, View};
 use crate::auth::session_tokens::{Nonce, SessionTokens};
 use crate::backends::{Backend, Enforced, Meter, NoMeter, Usage};
+use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::config::Service;
 use crate::id::{RunId, SandboxId, SessionId};
@@ -44,6 +45,8 @@ pub(super) struct Shared {
     pub(super) permits: Semaphore,
     /// Commands that may wait at once (for a sandbox to wake, or for a permit).
     pub(super) queue: Semaphore,
+    /// Memory for what runs print.
+    pub(super) outputs: Budget,
     /// Every task of this room; a shutdown waits for them.
     pub(super) tasks: TaskTracker,
     /// Rings when an operation ends.
@@ -169,6 +172,7 @@ impl Shared {
             ready: LastAnswer::default(),
             permits: Semaphore::new(commands),
             queue: Semaphore::new(commands * 2),
+            outputs: Budget::new(service.max_outputs_bytes),
             tasks: TaskTracker::new(),
             left: Notify::new(),
             stopping: CancellationToken::new(),

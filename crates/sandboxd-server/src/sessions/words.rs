@@ -3,6 +3,7 @@
 use super::ledger::LedgerError;
 use super::limited::Limited;
 use crate::backends::{Enforced, Usage};
+use crate::budget::Share;
 use crate::id::{RunId, SessionId, Tenant};
 use bytes::Bytes;
 use sandboxd_protocol::message::{Entry, FileError};
@@ -214,6 +215,8 @@ pub struct Ran {
     pub done: RunDone,
     /// The limits that it ran into.
     pub limited: Limited,
+    /// Its output's part of the memory for all output, to be held until that is sent.
+    pub room: Share,
 }
 
 /// How an `/exec` came out: one merged stream.

@@ -3,6 +3,7 @@
 
 mod archive;
 mod bad_input;
+mod budgets;
 mod document;
 mod figures;
 mod files;

@@ -1,7 +1,8 @@
 //! Which limit a run ran into, where the double's meter says that one has bitten.
 
-use crate::support::{World, argv, sh, sid};
-use sandboxd_server::sessions::{Limit, Ran, RunAsk, RunDone};
+use crate::support::{World, argv, sh, sid, still_waits};
+use sandboxd_server::id::RunId;
+use sandboxd_server::sessions::{FollowFile, Limit, Ran, RunAsk, RunDone};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -117,4 +118,70 @@ async fn time_and_output_are_named_too() {
         (done.code, done.limited.killed_for),
         (124, Some(Limit::Time))
     );
+}
+
+/// A session whose output is large, and one whose is too, where there is room for one.
+async fn two_that_print_much() -> World {
+    let world = World::start(|s| s.max_outputs_bytes = 16 << 20).await;
+    for id in ["a", "b"] {
+        world.open(id).await;
+        let content = vec![b'x'; 1 << 20];
+        let write = FollowFile::Write(content.into());
+        world.sessions.follow(&sid(id), "big", write).await.unwrap();
+    }
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_print_together_is_bounded_and_waits_for_room() {
+    let world = two_that_print_much().await;
+    let first = begun(&world, "a", sh("cat big; sleep 30")).await;
+    let second = begun(&world, "b", sh("cat big")).await;
+    assert!(still_waits(&second).await);
+    // A little is not asked of anybody.
+    assert_eq!(world.out("b", "echo small").await, "small\n");
+    let first = first.await.unwrap();
+    assert!(
+        matches!(&first.done, RunDone::Finished { code: 0, stdout, .. } if stdout.len() == 1 << 20)
+    );
+    assert!(
+        still_waits(&second).await,
+        "the first answer is not sent yet"
+    );
+    drop(first);
+    let second = second.await.unwrap();
+    assert!(
+        matches!(&second.done, RunDone::Finished { code: 0, stdout, .. } if stdout.len() == 1 << 20)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_room_keeps_neither_a_deadline_nor_a_stop() {
+    let world = two_that_print_much().await;
+    let _first = begun(&world, "a", sh("cat big; sleep 300")).await;
+    let late = RunAsk {
+        timeout: Some(Duration::from_secs(2)),
+        ..sh("cat big; sleep 60")
+    };
+    let late = begun(&world, "b", late).await.await.unwrap();
+    assert!(
+        matches!(&late.done, RunDone::TimedOut { stdout, .. } if stdout.len() == 65_536),
+        "{late:?}"
+    );
+    assert_eq!(late.limited.killed_for, Some(Limit::Time));
+    let id = RunId::parse(&"5".repeat(32)).unwrap();
+    let stopped = RunAsk {
+        id: Some(id.clone()),
+        ..sh("cat big; sleep 60")
+    };
+    let run = begun(&world, "b", stopped).await;
+    assert!(still_waits(&run).await);
+    world.sessions.stop_run(&sid("b"), &id).await.unwrap();
+    let stopped = run.await.unwrap();
+    // Not all that it printed was kept, and so it is said.
+    assert!(
+        matches!(stopped.done, RunDone::OutputLimited { .. }),
+        "{stopped:?}"
+    );
+    assert_eq!(world.out("b", "echo on").await, "on\n");
 }

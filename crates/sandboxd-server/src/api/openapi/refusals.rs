@@ -118,6 +118,12 @@ pub(super) const BODY: &[Refusal] = &[
         "The body did not arrive in time. The connection is closed.",
         "The body did not arrive in time",
     ),
+    text(
+        503,
+        "bodies_busy",
+        "The bodies of all requests together take the memory that there is for them (`max_bodies_bytes`).",
+        "Bodies of other requests take all memory that there is for them; try again",
+    ),
 ];
 
 /// Routes with a JSON body.

@@ -48,7 +48,11 @@ pub(super) fn run_done(
     streams: TwoStreams,
     argv: &[String],
 ) -> Result<Ran, UseError> {
-    let Followed { ending, limited } = followed;
+    let Followed {
+        ending,
+        limited,
+        room,
+    } = followed;
     let overfilled = limited.killed_for == Some(Limit::Disk);
     let TwoStreams { stdout, stderr } = streams;
     let finished = |code, stdout, stderr| RunDone::Finished {
@@ -83,7 +87,11 @@ pub(super) fn run_done(
         Ending::Flooded => over_output(stdout, stderr),
         Ending::StoppedEarly => finished(STOPPED_CODE, stdout, stderr),
     };
-    Ok(Ran { done, limited })
+    Ok(Ran {
+        done,
+        limited,
+        room,
+    })
 }
 
 pub(super) fn exec_done(
@@ -91,7 +99,9 @@ pub(super) fn exec_done(
     stream: OneStream,
     argv: &[String],
 ) -> Result<ExecDone, UseError> {
-    let Followed { ending, limited } = followed;
+    let Followed {
+        ending, limited, ..
+    } = followed;
     let overfilled = limited.killed_for == Some(Limit::Disk);
     let (code, output, discarded) = match ending {
         Ending::Exited(exit) => {

@@ -5,14 +5,15 @@ use super::super::limited::{Limit, Limited, Meanwhile, RunEnd};
 use super::super::table::{RunSwitch, Shared};
 use super::super::visit::{Reached, Visit};
 use super::super::words::{Happened, UseError};
+use crate::budget::Share;
 use crate::limits::{
-    EXEC_OUTPUT_BYTES_MAX, RUN_END_GRACE_MILLIS, RUN_OUTPUT_BYTES_MAX, RUN_WAKE_GRACE_SECONDS,
-    STOP_GRACE_MILLIS, WORD_MILLIS_MAX,
+    EXEC_OUTPUT_BYTES_MAX, OUTPUT_BYTES_FREE, RUN_END_GRACE_MILLIS, RUN_OUTPUT_BYTES_MAX,
+    RUN_WAKE_GRACE_SECONDS, STOP_GRACE_MILLIS, WORD_MILLIS_MAX,
 };
 use crate::telemetry::metrics::InFlight;
 use bytes::Bytes;
-use sandboxd_protocol::client::{LinkError, Output, RunEvents, RunInput};
-use sandboxd_protocol::message::{Exit, NotStarted, OutputLimit, Run};
+use sandboxd_protocol::client::{LinkError, Output as Said, RunEvents, RunInput};
+use sandboxd_protocol::message::{Ended, Exit, NotStarted, OutputLimit, Run};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub(super) enum Ending {
 
 /// Takes output as it comes.
 pub(super) trait Sink: Send {
+    /// How many bytes it holds that are counted in what all runs may hold together.
+    fn held(&self) -> usize;
     /// Answers false where it has had enough.
     fn take(&mut self, output: &Bytes, is_stderr: bool) -> bool;
 }
@@ -54,6 +57,10 @@ pub(super) struct TwoStreams {
 }
 
 impl Sink for TwoStreams {
+    fn held(&self) -> usize {
+        self.stdout.len() + self.stderr.len()
+    }
+
     fn take(&mut self, output: &Bytes, is_stderr: bool) -> bool {
         let stream = if is_stderr {
             &mut self.stderr
@@ -75,6 +82,11 @@ pub(super) struct OneStream {
 }
 
 impl Sink for OneStream {
+    fn held(&self) -> usize {
+        // It is never more than what each run has for itself.
+        0
+    }
+
     fn take(&mut self, output: &Bytes, _is_stderr: bool) -> bool {
         let most = usize::try_from(EXEC_OUTPUT_BYTES_MAX).unwrap_or(usize::MAX);
         let room = most.saturating_sub(self.bytes.len());
@@ -156,13 +168,18 @@ fn place_count(shared: &Shared) -> u64 {
 pub(super) struct Followed {
     pub(super) ending: Ending,
     pub(super) limited: Limited,
+    pub(super) room: Share,
 }
 
 impl Followed {
     /// One that never came to its program.
     pub(super) fn without_a_program(ending: Ending) -> Self {
         let limited = Limited::of(end(&ending), Meanwhile::default());
-        Self { ending, limited }
+        Self {
+            ending,
+            limited,
+            room: Share::default(),
+        }
     }
 }
 
@@ -190,7 +207,24 @@ pub(super) async fn follow(
         ..Meanwhile::default()
     };
     let mut line = None;
-    let spoken = speak(ready, job, sink, &mut meanwhile.overfilled, &mut line).await;
+    let mut output = Output {
+        sink,
+        room: Share::default(),
+        held_back: None,
+        dropping: false,
+    };
+    let more = visit.shared.outputs.clone();
+    let more = more.wait_for(RUN_OUTPUT_BYTES_MAX - OUTPUT_BYTES_FREE);
+    let spoken = speak(
+        ready,
+        job,
+        &mut output,
+        more,
+        &mut meanwhile.overfilled,
+        &mut line,
+    )
+    .await;
+    let room = output.room;
     meanwhile.after = meter.hits();
     let ending = match spoken {
         Ok(Ending::Overdue) => {
@@ -217,7 +251,11 @@ pub(super) async fn follow(
         };
         let _ = timeout(Duration::from_millis(RUN_END_GRACE_MILLIS), last_word).await;
     }
-    Ok(Followed { ending, limited })
+    Ok(Followed {
+        ending,
+        limited,
+        room,
+    })
 }
 
 /// A sandbox that goes while the kernel kills in it for memory: its guest is the last that the kernel chooses.
@@ -241,10 +279,51 @@ async fn overfilled(overfills: &mut watch::Receiver<u64>) {
     }
 }
 
+/// What a run prints, on its way to where it is kept.
+struct Output<'a> {
+    sink: &'a mut dyn Sink,
+    /// What it takes of the memory for all output.
+    room: Share,
+    /// What waits for that memory; nothing more is read meanwhile, so the program waits too.
+    held_back: Option<(Bytes, bool)>,
+    /// The run is being ended, and what it still says is not kept.
+    dropping: bool,
+}
+
+impl Output<'_> {
+    /// Takes a piece, or holds it back; false where the run has said more than it may.
+    fn take(&mut self, bytes: Bytes, is_stderr: bool) -> bool {
+        if self.dropping {
+            return true;
+        }
+        let held = u64::try_from(self.sink.held() + bytes.len()).unwrap_or(u64::MAX);
+        if held > OUTPUT_BYTES_FREE && self.sink.held() > 0 && self.room.bytes() == 0 {
+            self.held_back = Some((bytes, is_stderr));
+            return true;
+        }
+        self.sink.take(&bytes, is_stderr)
+    }
+
+    /// There is room for all that it may still say.
+    fn has_room(&mut self, room: Share) -> bool {
+        self.room = room;
+        match self.held_back.take() {
+            Some((bytes, is_stderr)) => self.sink.take(&bytes, is_stderr),
+            None => true,
+        }
+    }
+
+    /// The run is being ended: what waits for room keeps its end from being told.
+    fn drop_rest(&mut self) {
+        self.dropping |= self.held_back.take().is_some();
+    }
+}
+
 async fn speak(
     ready: &Ready<'_>,
     job: &Job,
-    sink: &mut dyn Sink,
+    output: &mut Output<'_>,
+    more: impl Future<Output = Share>,
     is_overfilled: &mut bool,
     line: &mut Option<(RunInput, RunEvents)>,
 ) -> Result<Ending, LinkError> {
@@ -271,12 +350,14 @@ async fn speak(
     };
     let (input, events) = line.insert(started?);
     let mut stopping = false;
+    tokio::pin!(more);
     loop {
         tokio::select! {
             // Output without end keeps neither a stop nor the deadline waiting.
             biased;
             () = job.switch.stop.cancelled(), if !stopping => {
                 stopping = true;
+                output.drop_rest();
                 // Over already, or stuck: the events and the end tell.
                 let _ = timeout(Duration::from_millis(WORD_MILLIS_MAX), input.stop()).await;
                 let stopped = Instant::now() + Duration::from_millis(STOP_GRACE_MILLIS) + grace;
@@ -284,24 +365,35 @@ async fn speak(
             }
             () = overfilled(&mut overfills), if !*is_overfilled => {
                 *is_overfilled = true;
+                output.drop_rest();
                 let _ = timeout(Duration::from_millis(WORD_MILLIS_MAX), input.kill()).await;
                 end = end.min(Instant::now() + grace);
             }
             () = sleep_until(end) => return Ok(Ending::Overdue),
-            event = events.next() => match event? {
-                Some(Output::Started) => {}
-                Some(Output::Stdout(bytes)) => {
-                    if !sink.take(&bytes, false) {
+            () = sleep_until(ready.deadline), if output.held_back.is_some() => output.drop_rest(),
+            room = &mut more, if output.held_back.is_some() => {
+                if !output.has_room(room) {
+                    return Ok(Ending::Flooded);
+                }
+            }
+            event = events.next(), if output.held_back.is_none() => match event? {
+                Some(Said::Started) => {}
+                Some(Said::Stdout(bytes)) => {
+                    if !output.take(bytes, false) {
                         return Ok(Ending::Flooded);
                     }
                 }
-                Some(Output::Stderr(bytes)) => {
-                    if !sink.take(&bytes, true) {
+                Some(Said::Stderr(bytes)) => {
+                    if !output.take(bytes, true) {
                         return Ok(Ending::Flooded);
                     }
                 }
-                Some(Output::NotStarted(why)) => return Ok(Ending::NotStarted(why)),
-                Some(Output::Exited(exit)) => return Ok(Ending::Exited(exit)),
+                Some(Said::NotStarted(why)) => return Ok(Ending::NotStarted(why)),
+                // Not all of it was kept; only a deadline's answer does not promise that.
+                Some(Said::Exited(exit)) if output.dropping && exit.ended != Ended::Timeout => {
+                    return Ok(Ending::Flooded);
+                }
+                Some(Said::Exited(exit)) => return Ok(Ending::Exited(exit)),
                 None => return Err(LinkError::Protocol("a run without an end".to_owned())),
             },
         }
