@@ -5,7 +5,8 @@
 //! - [`config`]: the only reader of file, environment and flags.
 //! - [`limits`]: every number, with its unit in its name.
 //! - [`id`]: identifiers, parsed and never assembled.
-//! - [`clock`]: time, so that tests can move it. [`budget`]: memory that requests share.
+//! - [`clock`]: time, so that tests can move it.
+//! - [`budget`]: memory that requests share.
 //! - [`api`]: HTTP in, HTTP out; the only room that knows axum and JSON.
 //! - `pdf`: the text of a PDF.
 //! - [`auth`]: who calls.

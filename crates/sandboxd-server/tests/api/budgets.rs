@@ -14,10 +14,18 @@ async fn nearly_sent(service: &Service, bytes: usize) -> (TcpStream, usize) {
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         text.len()
     );
-    let mut socket = TcpStream::connect(service.addr).await.unwrap();
-    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut socket = TcpStream::connect(service.addr)
+        .await
+        .expect("a connection");
+    socket
+        .write_all(head.as_bytes())
+        .await
+        .expect("the connection lasts");
     let most = text.len() - 1;
-    socket.write_all(&text.as_bytes()[..most]).await.unwrap();
+    socket
+        .write_all(&text.as_bytes()[..most])
+        .await
+        .expect("the connection lasts");
     (socket, text.len())
 }
 
@@ -49,9 +57,12 @@ async fn bodies_together_take_no_more_than_they_may() {
     let done = service.post("/sessions/a/run", small).await.ok();
     assert_eq!(done["stdout"], "x\n");
     // The first one is served, and gives back what it took.
-    first.write_all(b"}").await.unwrap();
+    first.write_all(b"}").await.expect("the connection lasts");
     let mut answer = Vec::new();
-    first.read_to_end(&mut answer).await.unwrap();
+    first
+        .read_to_end(&mut answer)
+        .await
+        .expect("the connection lasts");
     assert_eq!(Reply::parse(&answer).status, 200);
     let reply = service.post("/sessions/a/write", large).await;
     assert_eq!(reply.ok()["path"], "/workspace/g");
