@@ -163,6 +163,15 @@ pub struct SessionUsage {
     /// Processes and threads.
     #[cfg_attr(feature = "openapi", schema(example = 4))]
     pub pids: Option<u64>,
+    /// Bytes stored in its workspace and its write layer, when they were last counted; absent where nobody counts, because
+    /// nothing there is limited.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = 4194304))]
+    pub disk_bytes: Option<u64>,
+    /// Files stored there.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = 120))]
+    pub disk_files: Option<u64>,
 }
 
 /// Answer of `GET /sessions`.

@@ -246,6 +246,8 @@ fn info(view: View, usage: Option<UsageView>) -> api::SessionInfo {
             memory_limit_bytes: sample.usage.memory_limit_bytes,
             cpu_percent: sample.cpu_percent,
             pids: sample.usage.pids,
+            disk_bytes: sample.usage.disk_bytes,
+            disk_files: sample.usage.disk_files,
         }),
         enforced: enforced(view.enforced),
         labels: view.labels,

@@ -261,6 +261,10 @@ pub struct Usage {
     pub pids: Option<u64>,
     /// Kills for memory so far.
     pub memory_kills: Option<u64>,
+    /// Bytes stored, when they were last counted.
+    pub disk_bytes: Option<u64>,
+    /// Files stored, when they were last counted.
+    pub disk_files: Option<u64>,
 }
 
 /// Something a backend found after a restart.

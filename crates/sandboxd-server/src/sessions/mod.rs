@@ -148,6 +148,17 @@ impl Sessions {
         usage::usage(&self.shared, ids).await
     }
 
+    /// What the sandboxes that run have stored together, in bytes, as far as it was counted. Samples first, as
+    /// [`Sessions::usage`] does.
+    pub async fn stored_bytes(&self) -> u64 {
+        let all: Vec<SessionId> = {
+            let table = self.shared.table();
+            table.house.iter().map(|(id, _)| id.clone()).collect()
+        };
+        usage::usage(&self.shared, &all).await;
+        usage::stored(&self.shared)
+    }
+
     /// Whether `presented` is the token of this session; compared in constant time, and an unknown id takes as long.
     pub fn check_token(&self, id: &SessionId, presented: &[u8]) -> bool {
         let nonce = {

@@ -39,6 +39,8 @@ pub(super) struct Shared {
     pub(super) ledger: Arc<dyn Ledger>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) ready: LastAnswer,
+    /// Held while usage is sampled.
+    pub(super) sampling: tokio::sync::Mutex<()>,
     /// Held while an end is set anew, so that table and ledger hear of two in one order.
     pub(super) renewals: tokio::sync::Mutex<()>,
     /// Commands that may run at once.
@@ -94,6 +96,8 @@ pub(super) struct Detail {
     /// When its log last said that it was refused something.
     pub(super) refused: Option<Instant>,
     pub(super) sample: Option<Sample>,
+    /// Kills for memory in the last sandbox that were seen.
+    pub(super) kills: Option<(SandboxId, u64)>,
     pub(super) runs: Runs,
     /// The sandbox's guest, while the session is resident.
     pub(super) client: Option<Client>,
@@ -121,6 +125,7 @@ pub(super) struct Stage {
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
     pub(super) sandbox: SandboxId,
+    /// By the steady clock.
     pub(super) at: Duration,
     pub(super) usage: Option<Usage>,
     pub(super) cpu_percent: Option<f64>,
@@ -169,6 +174,7 @@ impl Shared {
             ledger,
             metrics,
             renewals: tokio::sync::Mutex::default(),
+            sampling: tokio::sync::Mutex::default(),
             ready: LastAnswer::default(),
             permits: Semaphore::new(commands),
             queue: Semaphore::new(commands * 2),
@@ -450,6 +456,7 @@ impl Detail {
             going: None,
             refused: None,
             sample: None,
+            kills: None,
             runs: Runs::default(),
             client: None,
             meter: Arc::new(NoMeter),
@@ -478,6 +485,7 @@ impl Detail {
             going: None,
             refused: None,
             sample: None,
+            kills: None,
             runs: Runs::default(),
             client: None,
             meter: Arc::new(NoMeter),

@@ -1,8 +1,9 @@
 //! What sessions use: sampled through the backend, all that are stale in one call, and kept for a few seconds.
 
+use super::limited::Limit;
 use super::state::State;
 use super::table::{Sample, Shared};
-use super::words::UsageView;
+use super::words::{Happened, UsageView};
 use crate::backends::Usage;
 use crate::id::{SandboxId, SessionId};
 use crate::limits::{USAGE_SAMPLE_SECONDS_MAX, USAGE_SECONDS_MAX};
@@ -11,10 +12,13 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 pub(super) async fn usage(shared: &Arc<Shared>, ids: &[SessionId]) -> Vec<Option<UsageView>> {
-    let now = shared.clock.now();
-    let stale = stale(shared, ids, now);
-    if !stale.is_empty() {
-        sample(shared, &stale, now).await;
+    if !stale(shared, ids).is_empty() {
+        // Whoever asks while others sample takes what they find.
+        let _one_at_a_time = shared.sampling.lock().await;
+        let stale = stale(shared, ids);
+        if !stale.is_empty() {
+            sample(shared, &stale).await;
+        }
     }
     let table = shared.table();
     ids.iter()
@@ -32,9 +36,54 @@ pub(super) async fn usage(shared: &Arc<Shared>, ids: &[SessionId]) -> Vec<Option
         .collect()
 }
 
+/// What all samples say is stored, in bytes, as of sandboxes that run.
+pub(super) fn stored(shared: &Shared) -> u64 {
+    let table = shared.table();
+    let samples = table.details.values();
+    let each = samples.filter_map(|detail| detail.sample.as_ref()?.usage?.disk_bytes);
+    each.fold(0, u64::saturating_add)
+}
+
+/// The kernel has killed so often in a sandbox for memory by now: what is new is counted. Whoever knows the run that it
+/// happened to says so in the log itself; `is_told` is for that.
+pub(super) fn note_kills(
+    shared: &Shared,
+    id: &SessionId,
+    sandbox: &SandboxId,
+    kills: Option<u64>,
+    is_told: bool,
+) {
+    let Some(kills) = kills else { return };
+    let (serial, new) = {
+        let mut table = shared.table();
+        let Some(detail) = table.details.get_mut(id) else {
+            return;
+        };
+        let before = detail.kills.take().filter(|(of, _)| of == sandbox);
+        let before = before.map_or(0, |(_, kills)| kills);
+        detail.kills = Some((sandbox.clone(), kills.max(before)));
+        (detail.serial, kills.saturating_sub(before))
+    };
+    if new == 0 {
+        return;
+    }
+    shared.metrics.oom_killed(new);
+    if !is_told {
+        let happened = Happened {
+            op: "limit",
+            target: Limit::Memory.name().to_owned(),
+            ok: false,
+            detail: format!("the kernel ended {new} processes for memory"),
+            took: Duration::ZERO,
+        };
+        shared.log(id, Some(serial), happened);
+    }
+}
+
 /// Those that run and have no sample that is fresh enough ("nothing" is a sample too).
-fn stale(shared: &Shared, ids: &[SessionId], now: Duration) -> Vec<(SessionId, SandboxId)> {
+fn stale(shared: &Shared, ids: &[SessionId]) -> Vec<(SessionId, SandboxId)> {
     let fresh = Duration::from_secs(USAGE_SECONDS_MAX);
+    let now = shared.clock.steady();
     let table = shared.table();
     ids.iter()
         .filter_map(|id| {
@@ -49,26 +98,31 @@ fn stale(shared: &Shared, ids: &[SessionId], now: Duration) -> Vec<(SessionId, S
         .collect()
 }
 
-async fn sample(shared: &Arc<Shared>, stale: &[(SessionId, SandboxId)], now: Duration) {
+async fn sample(shared: &Arc<Shared>, stale: &[(SessionId, SandboxId)]) {
     let sandboxes: Vec<SandboxId> = stale.iter().map(|(_, sandbox)| sandbox.clone()).collect();
     let asked = shared.backend.usage(&sandboxes);
     let usages = timeout(Duration::from_secs(USAGE_SAMPLE_SECONDS_MAX), asked)
         .await
         .unwrap_or_default();
+    let now = shared.clock.steady();
     let mut usages = usages.into_iter();
-    let mut table = shared.table();
     for (id, sandbox) in stale {
         let usage = usages.next().and_then(Result::ok);
-        let Some(detail) = table.details.get_mut(id) else {
-            continue;
-        };
-        let before = detail.sample.take().filter(|s| s.sandbox == *sandbox);
-        detail.sample = Some(Sample {
-            sandbox: sandbox.clone(),
-            at: now,
-            usage,
-            cpu_percent: before.and_then(|before| cpu_percent(&before, usage?, now)),
-        });
+        {
+            let mut table = shared.table();
+            let Some(detail) = table.details.get_mut(id) else {
+                continue;
+            };
+            let before = detail.sample.take().filter(|s| s.sandbox == *sandbox);
+            detail.sample = Some(Sample {
+                sandbox: sandbox.clone(),
+                at: now,
+                usage,
+                cpu_percent: before.and_then(|before| cpu_percent(&before, usage?, now)),
+            });
+        }
+        let kills = usage.and_then(|usage| usage.memory_kills);
+        note_kills(shared, id, sandbox, kills, false);
     }
 }
 

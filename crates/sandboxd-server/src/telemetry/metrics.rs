@@ -270,7 +270,7 @@ impl Metrics {
         );
         to.register(
             "workspace_bytes",
-            "Bytes of the stored workspaces that were measured",
+            "Bytes that running sandboxes have stored in workspaces and layers, as last counted",
             self.workspace_bytes.clone(),
         );
     }

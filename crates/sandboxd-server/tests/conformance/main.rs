@@ -82,6 +82,7 @@ conformance! {
         limits_are_reported_or_refused,
         memory_over_the_ceiling_ends_the_program_and_not_the_session,
         usage_is_sampled,
+        what_is_stored_is_told,
         a_closed_session_leaves_nothing,
         a_shutdown_leaves_nothing,
         sessions_do_not_see_each_other,

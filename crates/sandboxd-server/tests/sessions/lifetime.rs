@@ -249,3 +249,32 @@ async fn the_log_says_how_a_session_slept_and_woke_and_was_refused() {
     ];
     assert_eq!(found, expected);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_for_memory_that_no_run_knows_of_is_told_once() {
+    let world = World::with_workspaces(|_| {}).await;
+    world.open("a").await;
+    let kills = |world: &World| {
+        let text = world.sessions.metrics().render(world.sessions.states());
+        let line = text
+            .lines()
+            .find(|l| l.starts_with("sandboxd_oom_kills_total "));
+        line.unwrap().rsplit(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(kills(&world), "0");
+    world.backend.switches().count_memory_kill();
+    for _ in 0..2 {
+        world.pass(6);
+        world.sessions.usage(&[sid("a")]).await;
+    }
+    assert_eq!(kills(&world), "1");
+    let told = r#"limit "memory" not ok "the kernel ended 1 processes for memory""#;
+    assert_eq!(rows(&world, "a").await, [told]);
+    // Another sandbox counts from nothing.
+    world.sessions.hibernate(&sid("a")).await.unwrap();
+    world.out("a", "true").await;
+    world.backend.switches().count_memory_kill();
+    world.pass(6);
+    world.sessions.usage(&[sid("a")]).await;
+    assert_eq!(kills(&world), "2");
+}

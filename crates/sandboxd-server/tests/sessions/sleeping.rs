@@ -306,6 +306,13 @@ async fn usage_is_sampled_together_and_kept_for_a_moment() {
     let later = world.sessions.usage(&ids).await;
     assert!(later[0].unwrap().usage.cpu_time > a.usage.cpu_time);
     assert!(later[0].unwrap().cpu_percent.is_some());
+    // A clock that is set back makes no sample fresh for hours.
+    world.out("a", "true").await;
+    world.clock.set_by(-7_200);
+    world.pass(6);
+    let again = world.sessions.usage(&ids).await;
+    assert!(again[0].unwrap().usage.cpu_time > later[0].unwrap().usage.cpu_time);
+    assert!(again[0].unwrap().cpu_percent.is_some());
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 

@@ -112,7 +112,8 @@ fn session() -> Value {
     json!({
         "session_id": "conversation-5f2c9a1e", "runtime": "python", "tenant": "acme", "alive": true, "state": "running",
         "created_at": 1_790_000_000.25, "last_activity": 1_790_000_060.5, "idle_seconds": 12.5,
-        "usage": { "memory_bytes": 18_874_368, "memory_limit_bytes": 536_870_912, "cpu_percent": 3.5, "pids": 4 },
+        "usage": { "memory_bytes": 18_874_368, "memory_limit_bytes": 536_870_912, "cpu_percent": 3.5, "pids": 4,
+                   "disk_bytes": 4_194_304, "disk_files": 120 },
         "enforced": { "memory": { "enforced": true, "reason": "cgroup memory.max" } },
         "labels": { "user": "42" }, "expires_at": 1_790_003_600.25,
     })

@@ -17,8 +17,8 @@ pub use switches::Switches;
 
 use super::{
     Backend, Capabilities, Ceiling, CreateError, DestroyError, Enforced, Enforcement, Found,
-    KeepLayer, ListError, Network, PrepareError, PreparedImage, Running, SandboxSpec, Start,
-    StopError, Usage, UsageError,
+    KeepLayer, ListError, Meter as _, Network, PrepareError, PreparedImage, Running, SandboxSpec,
+    Start, StopError, Usage, UsageError,
 };
 use crate::id::SandboxId;
 use crate::runtimes::Runtime;
@@ -56,6 +56,7 @@ struct Sandbox {
     guest: Arc<MemoryGuest>,
     spec_memory: Option<u64>,
     keeps: bool,
+    flags: Arc<SandboxSwitches>,
     end: CancellationToken,
 }
 
@@ -225,6 +226,7 @@ impl Backend for InMemory {
                 guest,
                 spec_memory: spec.memory_bytes.map(|asked| asked.value),
                 keeps: spec.keep_layer,
+                flags: flags.clone(),
                 end,
             },
         );
@@ -249,7 +251,9 @@ impl Backend for InMemory {
                     memory_limit_bytes: sandbox.spec_memory,
                     cpu_time: Some(Duration::from_millis(sandbox.guest.started())),
                     pids: Some(running + 1),
-                    memory_kills: Some(0),
+                    memory_kills: sandbox.flags.hits().memory_kills,
+                    disk_bytes: None,
+                    disk_files: None,
                 })
             })
             .collect()

@@ -498,6 +498,7 @@ fn finish(
             cpus: std::mem::take(&mut half.cpus),
             layer: half.layer,
             network: half.network,
+            tally: Arc::clone(&tally),
             _counting: counting,
         };
         lock(&inner.sandboxes).insert(half.id.clone(), Arc::new(sandbox));

@@ -129,6 +129,8 @@ struct Sandbox {
     cpus: Vec<u16>,
     layer: HasLayer,
     network: Option<u16>,
+    /// What it stores, as far as that is counted.
+    tally: Arc<tally::Tally>,
     /// Counts what it stores; ends with it.
     _counting: Option<AbortOnDropHandle<()>>,
 }
@@ -346,7 +348,14 @@ impl Backend for Namespaces {
         let asked = ids.to_vec();
         let read = tokio::task::spawn_blocking(move || {
             let one = |id: &SandboxId| match inner.sandbox(id) {
-                Some(_) => Ok(inner.cgroups.usage(id.as_str())),
+                Some(sandbox) => {
+                    let stored = sandbox.tally.stored();
+                    Ok(Usage {
+                        disk_bytes: stored.map(|stored| stored.bytes),
+                        disk_files: stored.map(|stored| stored.files),
+                        ..inner.cgroups.usage(id.as_str())
+                    })
+                }
                 None => Err(UsageError("the sandbox does not run".to_owned())),
             };
             asked.iter().map(one).collect::<Vec<_>>()

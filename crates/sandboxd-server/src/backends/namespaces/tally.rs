@@ -84,6 +84,8 @@ pub(super) struct Tally {
     overfills: watch::Sender<u64>,
     stir: Notify,
     is_full: AtomicBool,
+    /// The last count; none before the first one.
+    stored: Mutex<Option<Stored>>,
 }
 
 impl Tally {
@@ -92,7 +94,13 @@ impl Tally {
             overfills: watch::Sender::new(0),
             stir: Notify::new(),
             is_full: AtomicBool::new(false),
+            stored: Mutex::default(),
         })
+    }
+
+    /// What was stored when it was last counted; nothing where nobody has counted.
+    pub(super) fn stored(&self) -> Option<Stored> {
+        *lock(&self.stored)
     }
 
     /// See [`crate::backends::Meter::overfills`].
@@ -178,6 +186,7 @@ pub(super) async fn keep(counted: Counted, overfilled: impl Fn() + Send + 'stati
         is_first = false;
         let full = stored.bytes > most.bytes || stored.files > most.files;
         tally.is_full.store(full, Ordering::Relaxed);
+        *lock(&tally.stored) = Some(stored);
         if tell {
             tracing::warn!(
                 bytes = stored.bytes,

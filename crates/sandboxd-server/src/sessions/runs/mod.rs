@@ -14,7 +14,6 @@ use super::visit::Visit;
 use super::words::{ExecDone, Happened, Ran, RunAsk, RunDone, UseError};
 use crate::id::SessionId;
 use crate::limits::{EXEC_OUTPUT_BYTES_MAX, RUN_OUTPUT_BYTES_MAX};
-use crate::telemetry::metrics::RunOutcome;
 use outcome::{counted, exec_done, run_done};
 use program::{Ending, Followed, Job, OneStream, TwoStreams, before_the_program, follow};
 use sandboxd_protocol::message::OutputLimit;
@@ -174,12 +173,8 @@ fn clamp(shared: &Shared, asked: Option<Duration>) -> Duration {
 }
 
 fn count(visit: &Visit, ending: &Result<Followed, UseError>, began: Instant) {
-    let outcome = counted(ending);
     let metrics = &visit.shared.metrics;
-    metrics.ran(outcome, began.elapsed());
-    if outcome == RunOutcome::Oom {
-        metrics.oom_killed(1);
-    }
+    metrics.ran(counted(ending), began.elapsed());
 }
 
 fn log_run(

@@ -3,6 +3,7 @@
 use super::super::life;
 use super::super::limited::{Limit, Limited, Meanwhile, RunEnd};
 use super::super::table::{RunSwitch, Shared};
+use super::super::usage::note_kills;
 use super::super::visit::{Reached, Visit};
 use super::super::words::{Happened, UseError};
 use crate::budget::Share;
@@ -226,6 +227,14 @@ pub(super) async fn follow(
     .await;
     let room = output.room;
     meanwhile.after = meter.hits();
+    let kills = meanwhile.after.memory_kills;
+    note_kills(
+        &visit.shared,
+        &visit.id,
+        &ready.reached.sandbox,
+        kills,
+        true,
+    );
     let ending = match spoken {
         Ok(Ending::Overdue) => {
             let silence = LinkError::Silent(RUN_END_GRACE_MILLIS);

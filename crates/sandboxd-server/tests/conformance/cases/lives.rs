@@ -170,6 +170,34 @@ pub(crate) async fn usage_is_sampled(kind: Kind) {
     place.close().await;
 }
 
+/// What is stored is counted where something limits it: by the time somebody looks twice there is a figure.
+pub(crate) async fn what_is_stored_is_told(kind: Kind) {
+    let place = Place::open(kind).await;
+    if !place.has_processes() {
+        return place.close().await;
+    }
+    place.session("a").await;
+    place.out("a", "head -c 3000000 /dev/zero > big").await;
+    let found = place.backend.list().await.expect("a list");
+    let running = found.into_iter().find(|found| found.running);
+    let ids = [running.expect("a sandbox").id];
+    let counted = async {
+        loop {
+            let usage = place.backend.usage(&ids).await.remove(0).expect("usage");
+            if usage.disk_bytes.is_some_and(|bytes| bytes >= 3_000_000) {
+                return usage;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let usage = tokio::time::timeout(Duration::from_secs(60), counted)
+        .await
+        .expect("counted in time");
+    assert!(usage.disk_bytes < Some(30_000_000), "{usage:?}");
+    assert!(usage.disk_files >= Some(2), "{usage:?}");
+    place.close().await;
+}
+
 pub(crate) async fn a_closed_session_leaves_nothing(kind: Kind) {
     let place = Place::open(kind).await;
     // What the first one makes for all of them may stay.
