@@ -88,7 +88,7 @@ async fn operation(
 /// The rule's root. New files belong to the one that runs have as their user.
 fn files(house: &House, rule: &PathRule) -> Result<Files, FileError> {
     let new = NewFiles {
-        owner: house.user.map(|user| (user, user)),
+        owner: house.user,
         ..NewFiles::default()
     };
     let opened = match rule {

@@ -20,7 +20,7 @@ pub(crate) struct House {
     /// Where runs start that say nothing else.
     pub(crate) work_dir: Vec<u8>,
     /// The uid and gid that runs and new files get; the guest's own where absent.
-    pub(crate) user: Option<u32>,
+    pub(crate) user: Option<(u32, u32)>,
     /// Whether it is the guest's to keep clone3 from its runs.
     pub(crate) deny_clone3: bool,
     /// Likewise openat2, by which a file could be made set-uid.

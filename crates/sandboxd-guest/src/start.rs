@@ -48,7 +48,7 @@ pub(crate) enum StartError {
 struct Arguments {
     cgroup: Option<i32>,
     work_dir: Option<Vec<u8>>,
-    user: Option<u32>,
+    user: Option<(u32, u32)>,
     plain_modes: bool,
 }
 
@@ -196,11 +196,17 @@ fn arguments(words: impl Iterator<Item = Vec<u8>>) -> Result<Arguments, StartErr
             }
             b"--work-dir" if value.starts_with(b"/") => arguments.work_dir = Some(value.to_vec()),
             b"--plain-modes" if value == b"yes" => arguments.plain_modes = true,
-            b"--user" => arguments.user = Some(text()?.parse().map_err(|_| malformed())?),
+            b"--user" => arguments.user = Some(user(text()?).ok_or_else(malformed)?),
             _ => return Err(malformed()),
         }
     }
     Ok(arguments)
+}
+
+/// A uid and a gid, with a colon between them; the uid alone stands for both.
+fn user(text: &str) -> Option<(u32, u32)> {
+    let (uid, gid) = text.split_once(':').unwrap_or((text, text));
+    Some((uid.parse().ok()?, gid.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -217,13 +223,13 @@ mod tests {
         let all = parse(&[
             "--cgroup-fd=4",
             "--work-dir=/w",
-            "--user=1000",
+            "--user=1000:50",
             "--plain-modes=yes",
         ]);
         let expected = Arguments {
             cgroup: Some(4),
             work_dir: Some(b"/w".to_vec()),
-            user: Some(1000),
+            user: Some((1000, 50)),
             plain_modes: true,
         };
         assert_eq!(all, Some(expected));
@@ -231,6 +237,8 @@ mod tests {
             "--cgroup-fd=3",
             "--work-dir=w",
             "--user=x",
+            "--user=1:",
+            "--user=:1",
             "--other=1",
             "x",
         ] {

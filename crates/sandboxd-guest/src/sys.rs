@@ -58,7 +58,7 @@ pub(crate) struct Plan {
     /// Its three streams.
     pub(crate) streams: [OwnedFd; 3],
     /// The uid and gid it gets, and no capability then; the guest's own where absent.
-    pub(crate) user: Option<u32>,
+    pub(crate) user: Option<(u32, u32)>,
     /// Whether clone3 must not exist for it, which the sandbox's own filter then left to the guest.
     pub(crate) deny_clone3: bool,
     /// Likewise openat2.
@@ -74,7 +74,7 @@ struct Job {
     env: Vec<*const c_char>,
     cwd: *const c_char,
     streams: [RawFd; 3],
-    user: Option<u32>,
+    user: Option<(u32, u32)>,
     deny_clone3: bool,
     deny_openat2: bool,
     child_stack: *mut c_void,
@@ -434,8 +434,8 @@ unsafe extern "C" fn bear(job: *mut c_void) -> ! {
         if entered < 0 {
             give_up(job, Stage::Cwd, entered);
         }
-        if let Some(user) = job.user {
-            become_user(job, user as usize);
+        if let Some((uid, gid)) = job.user {
+            become_user(job, uid as usize, gid as usize);
         }
         reset_signals();
         if job.deny_clone3 {
@@ -512,13 +512,13 @@ unsafe fn raise_oom_score() {
 ///
 /// # Safety
 /// In a child before its exec: the C library would have to be told otherwise.
-unsafe fn become_user(job: &Job, user: usize) {
+unsafe fn become_user(job: &Job, uid: usize, gid: usize) {
     // SAFETY: changes this task's own credentials; a uid change away from 0 drops every capability.
     unsafe {
         let steps = [
             raw(libc::SYS_setgroups, [0; 5]),
-            raw(libc::SYS_setresgid, [user, user, user, 0, 0]),
-            raw(libc::SYS_setresuid, [user, user, user, 0, 0]),
+            raw(libc::SYS_setresgid, [gid, gid, gid, 0, 0]),
+            raw(libc::SYS_setresuid, [uid, uid, uid, 0, 0]),
         ];
         for step in steps {
             if step < 0 {

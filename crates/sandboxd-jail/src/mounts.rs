@@ -86,10 +86,10 @@ fn finish(context: &OwnedFd, attributes: u64) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// An overlay of a layer over an image. `volatile`, since syncing a whole disk at every stop serves nobody: a layer that
-/// is kept is synced once, when it is kept.
+/// An overlay of a layer over an image, whose own layers come with the topmost first. `volatile`, since syncing a whole
+/// disk at every stop serves nobody: a layer that is kept is synced once, when it is kept.
 pub(crate) fn overlay(
-    lower: &OwnedFd,
+    lowers: &[OwnedFd],
     layer: BorrowedFd<'_>,
     unprivileged: bool,
 ) -> Result<OwnedFd, Errno> {
@@ -98,36 +98,65 @@ pub(crate) fn overlay(
     let upper = directory(&layer, "upper")?;
     let work = directory(&layer, "work")?;
     forget_volatile(&work);
-    match overlay_of(lower, &upper, &work, unprivileged, true) {
+    let parts = Parts {
+        lowers,
+        upper: &upper,
+        work: &work,
+    };
+    match parts.mount(unprivileged, true) {
         // Kernels before 6.13 take paths only.
-        Err(Errno::INVAL) => overlay_of(lower, &upper, &work, unprivileged, false),
+        Err(Errno::INVAL) => parts.mount(unprivileged, false),
         other => other,
     }
 }
 
-fn overlay_of(
-    lower: &OwnedFd,
-    upper: &OwnedFd,
-    work: &OwnedFd,
-    unprivileged: bool,
-    by_descriptor: bool,
-) -> Result<OwnedFd, Errno> {
-    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    let layers = [("lowerdir+", lower), ("upperdir", upper), ("workdir", work)];
-    for (name, descriptor) in layers {
+/// What an overlay is made of.
+struct Parts<'a> {
+    lowers: &'a [OwnedFd],
+    upper: &'a OwnedFd,
+    work: &'a OwnedFd,
+}
+
+impl Parts<'_> {
+    fn mount(&self, unprivileged: bool, by_descriptor: bool) -> Result<OwnedFd, Errno> {
+        let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         if by_descriptor {
-            fsconfig_set_fd(&context, name, descriptor)?;
+            for lower in self.lowers {
+                fsconfig_set_fd(&context, "lowerdir+", lower)?;
+            }
+            fsconfig_set_fd(&context, "upperdir", self.upper)?;
+            fsconfig_set_fd(&context, "workdir", self.work)?;
         } else {
-            let name = name.trim_end_matches('+');
-            let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
-            fsconfig_set_string(&context, name, path)?;
+            self.by_path(&context)?;
         }
+        fsconfig_set_flag(&context, "volatile")?;
+        if unprivileged {
+            fsconfig_set_flag(&context, "userxattr")?;
+        }
+        finish(&context, INERT)
     }
-    fsconfig_set_flag(&context, "volatile")?;
-    if unprivileged {
-        fsconfig_set_flag(&context, "userxattr")?;
+
+    /// Kernels from 6.7 on take the paths of lower directories one by one; older ones all in one text, which has room
+    /// for a dozen.
+    fn by_path(&self, context: &OwnedFd) -> Result<(), Errno> {
+        let path = |descriptor: &OwnedFd| format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+        let all: Vec<String> = self.lowers.iter().map(path).collect();
+        if let [one] = all.as_slice() {
+            fsconfig_set_string(context, "lowerdir", one.as_str())?;
+        } else {
+            for (index, lower) in all.iter().enumerate() {
+                match fsconfig_set_string(context, "lowerdir+", lower.as_str()) {
+                    Err(Errno::INVAL) if index == 0 => {
+                        fsconfig_set_string(context, "lowerdir", all.join(":"))?;
+                        break;
+                    }
+                    set => set?,
+                }
+            }
+        }
+        fsconfig_set_string(context, "upperdir", path(self.upper))?;
+        fsconfig_set_string(context, "workdir", path(self.work))
     }
-    finish(&context, INERT)
 }
 
 /// A volatile overlay refuses a layer that was mounted before, since the host may have crashed in between. The daemon

@@ -75,10 +75,10 @@ pub enum Root {
     },
     /// The layer's `upper` directory itself: like `Memory`, but it outlives the sandbox.
     Layer,
-    /// The layer over an image directory.
+    /// The layer over an image.
     Overlay {
-        /// The image's root directory.
-        lower: String,
+        /// The root directories of the image's layers, the topmost first; at least one.
+        lowers: Vec<String>,
     },
 }
 

@@ -187,6 +187,19 @@ fn provide(
     }
 }
 
+/// The layers of an image, each read-only; the topmost first.
+pub(crate) fn image(
+    lowers: &[String],
+    owners: Option<BorrowedFd<'_>>,
+) -> Result<Vec<OwnedFd>, Failure> {
+    let attributes = mounts::READ_ONLY | mounts::INERT;
+    let one = |lower: &String| {
+        mounts::copy(rustix::fs::CWD, lower, false, attributes, owners)
+            .map_err(on(Step::Root, lower))
+    };
+    lowers.iter().map(one).collect()
+}
+
 /// The root (unless it is memory), the views, the workspace: in this order, as [`child`] takes them.
 fn privileged_mounts(
     plan: &Plan,
@@ -209,15 +222,8 @@ fn privileged_mounts(
             let upper = mounts::copy(layer()?, "upper", false, mounts::INERT, None);
             mounts.push(upper.map_err(on(Step::Root, "layer"))?);
         }
-        Root::Overlay { lower } => {
-            let image = mounts::copy(
-                rustix::fs::CWD,
-                lower,
-                false,
-                mounts::READ_ONLY | mounts::INERT,
-                owners,
-            )
-            .map_err(on(Step::Root, lower))?;
+        Root::Overlay { lowers } => {
+            let image = image(lowers, owners)?;
             let overlay = mounts::overlay(&image, layer()?.as_fd(), false);
             mounts.push(overlay.map_err(on(Step::Root, "overlay"))?);
         }

@@ -38,6 +38,38 @@ pub const RUN_END_GRACE_MILLIS: u64 = 5_000;
 pub const CREATE_SECONDS_MAX: u64 = 60;
 /// How long an image may take to be made ready (found, unpacked), in seconds.
 pub const PREPARE_SECONDS_MAX: u64 = 300;
+/// Entries of one layer of an image.
+pub const IMAGE_ENTRIES_MAX: u64 = 1_000_000;
+/// Bytes of one layer of an image, unpacked.
+pub const IMAGE_LAYER_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
+/// Directories above one entry of an image.
+pub const IMAGE_DEPTH_MAX: usize = 128;
+/// How long one layer may take to be fetched and unpacked before others who want the same give up, in seconds.
+pub const IMAGE_MAKE_SECONDS_MAX: u64 = 3_600;
+/// Bytes of one blob that is fetched from a registry.
+pub const IMAGE_BLOB_BYTES_MAX: u64 = 32 * 1024 * 1024 * 1024;
+/// How long one image may take to be fetched and unpacked, in seconds.
+pub const IMAGE_PULL_SECONDS_MAX: u64 = 7_200;
+/// Blobs of one image that are fetched at once.
+pub const REGISTRY_BLOBS_AT_ONCE: usize = 3;
+/// How often a registry is asked for one thing.
+pub const REGISTRY_ATTEMPTS_MAX: u32 = 4;
+/// The first pause between two of these, in milliseconds; it doubles.
+pub const REGISTRY_PAUSE_MILLIS_MIN: u64 = 500;
+/// The longest pause between two of these, in milliseconds, whatever the registry asks for.
+pub const REGISTRY_PAUSE_MILLIS_MAX: u64 = 30_000;
+/// How long a registry may take to accept a connection, in seconds.
+pub const REGISTRY_CONNECT_SECONDS_MAX: u64 = 10;
+/// How long a registry may be silent, in seconds.
+pub const REGISTRY_STALL_SECONDS_MAX: u64 = 30;
+/// Bytes of an answer with a token.
+pub const REGISTRY_TOKEN_BYTES_MAX: u64 = 1024 * 1024;
+/// How long a credential helper may take, in seconds.
+pub const CREDENTIAL_HELPER_SECONDS_MAX: u64 = 30;
+/// How long half a blob is kept for somebody who goes on fetching it, in seconds.
+pub const IMAGE_PARTIAL_KEPT_SECONDS: u64 = 7 * 24 * 60 * 60;
+/// How long a change of the image store waits for another one, in seconds.
+pub const IMAGE_LOCK_SECONDS_MAX: u64 = 60;
 /// How long a stored workspace may take to be made or removed, in seconds.
 pub const WORKSPACE_SECONDS_MAX: u64 = 60;
 /// How long a session's record may take to be written, in seconds.

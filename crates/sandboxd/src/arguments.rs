@@ -1,6 +1,9 @@
 //! What may be said on the command line, and the help texts: one source for parsing, `--help` and completions.
 
+mod image;
 mod texts;
+
+pub(crate) use image::{ImageArguments, ImageCommand};
 
 use crate::failure::{Failure, OURS, USAGE};
 use crate::output;
@@ -40,6 +43,10 @@ pub(crate) enum Command {
     /// Serve sandboxes over HTTP
     #[command(long_about = texts::SERVE, after_long_help = texts::SERVE_AFTER)]
     Serve(Box<ServeArguments>),
+    /// Fetch, import, list and remove images
+    #[command(long_about = texts::IMAGE, after_long_help = texts::IMAGE_AFTER,
+              arg_required_else_help = true, subcommand_required = true)]
+    Image(ImageArguments),
     /// Say what this host can do, what a missing thing costs, and how to get it
     #[command(long_about = texts::DOCTOR, after_long_help = texts::DOCTOR_AFTER)]
     Doctor(DoctorArguments),
@@ -352,7 +359,9 @@ mod tests {
 
     #[test]
     fn every_command_has_examples_in_its_help() {
-        for command in Cli::command().get_subcommands() {
+        let cli = Cli::command();
+        let image = cli.find_subcommand("image").expect("it is there");
+        for command in cli.get_subcommands().chain(image.get_subcommands()) {
             let help = command
                 .get_after_long_help()
                 .map(ToString::to_string)

@@ -3,6 +3,7 @@
 //! - [`arguments`]: what may be said on the command line, and the help texts.
 //! - [`run`]: one program in a sandbox of this process's own, without a server.
 //! - [`serve`]: the HTTP service.
+//! - [`image`]: the images that sandboxes are made from.
 //! - [`doctor`]: what this host can do.
 //! - [`completions`]: for shells.
 //! - [`sandbox`]: sandboxes of this process's own, for `run` and `doctor`.
@@ -16,6 +17,7 @@ mod arguments;
 mod completions;
 mod doctor;
 mod failure;
+mod image;
 mod limits;
 mod output;
 mod run;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     match arguments::parse(std::env::args_os()) {
         Ok(Command::Run(arguments)) => run::run(arguments),
         Ok(Command::Serve(arguments)) => serve::serve(&arguments),
+        Ok(Command::Image(arguments)) => image::image(&arguments),
         Ok(Command::Doctor(arguments)) => doctor::doctor(&arguments),
         Ok(Command::Completions(arguments)) => completions::completions(&arguments),
         Err(answer) => answer.give(),

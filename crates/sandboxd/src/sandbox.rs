@@ -29,7 +29,8 @@ pub(crate) async fn backend(config: &Config) -> Result<Arc<dyn Backend>, Failure
     match config.backend {
         BackendName::Namespaces => {
             let programs = Programs::embedded().map_err(Failure::ours)?;
-            Namespaces::start_reaching(&config.state_dir, programs, config.egress.clone())
+            let (egress, registries) = (config.egress.clone(), config.registries.clone());
+            Namespaces::start_with(&config.state_dir, programs, egress, registries)
                 .await
                 .map_err(Failure::ours)
         }

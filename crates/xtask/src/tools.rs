@@ -82,7 +82,7 @@ struct SystemTool {
     needed_for: &'static str,
 }
 
-const SYSTEM_TOOLS: [SystemTool; 6] = [
+const SYSTEM_TOOLS: [SystemTool; 8] = [
     SystemTool {
         probe: ("cc", &["--version"]),
         package: "gcc",
@@ -118,6 +118,16 @@ const SYSTEM_TOOLS: [SystemTool; 6] = [
         probe: ("git", &["--version"]),
         package: "git",
         needed_for: "git inside a sandbox",
+    },
+    SystemTool {
+        probe: ("docker-registry", &["--version"]),
+        package: "docker-registry",
+        needed_for: "pulling images",
+    },
+    SystemTool {
+        probe: ("bsdtar", &["--version"]),
+        package: "libarchive-tools",
+        needed_for: "comparing readers of tar files",
     },
 ];
 

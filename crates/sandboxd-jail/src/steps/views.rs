@@ -2,7 +2,7 @@
 
 use crate::child::Shown;
 use crate::mounts;
-use crate::spawn::{at, on};
+use crate::spawn::{at, image, on};
 use crate::steps::descriptors::Held;
 use crate::steps::entries;
 use rustix::fd::{AsFd, OwnedFd};
@@ -73,9 +73,8 @@ fn own_root(root: &Root, plan: &Plan, held: &Held) -> Result<OwnedFd, Failure> {
     let layer = mounts::directory(CWD, path).map_err(on(Step::Root, path))?;
     let layer = same(held.layer.as_ref(), layer, Step::Root)?;
     match root {
-        Root::Overlay { lower } => {
-            let image = mounts::copy(CWD, lower, false, mounts::READ_ONLY | mounts::INERT, None)
-                .map_err(on(Step::Root, lower))?;
+        Root::Overlay { lowers } => {
+            let image = image(lowers, None)?;
             mounts::overlay(&image, layer.as_fd(), true).map_err(on(Step::Root, "overlay"))
         }
         Root::Layer | Root::Memory { .. } => {

@@ -13,6 +13,7 @@ pub use meter::{Hits, Meter, NoMeter};
 use crate::id::SandboxId;
 use crate::runtimes::Runtime;
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -165,8 +166,10 @@ pub struct SandboxSpec {
     pub tmpfs_bytes: Option<u64>,
     /// What it may reach.
     pub network: Network,
-    /// The uid and gid that runs have inside; absent means root inside.
+    /// The uid that runs have inside; absent means root inside.
     pub user: Option<u32>,
+    /// The gid that runs have inside; absent means the number of their uid.
+    pub group: Option<u32>,
     /// Whether its write layer must outlive it: then it lies on disk and [`KeepLayer::Yes`] works. Otherwise it is scratch,
     /// may lie in memory, and goes with the sandbox whatever ends it.
     pub keep_layer: bool,
@@ -205,9 +208,76 @@ pub enum PreparedImage {
         /// What names it (a digest, or the path).
         key: String,
     },
+    /// Layers over each other, each shared and never written.
+    Layers {
+        /// The root directories, the topmost first; at least one.
+        layers: Vec<PathBuf>,
+        /// What names it (a digest).
+        key: String,
+        /// What its programs expect.
+        defaults: ImageDefaults,
+        /// Keeps it on this host.
+        hold: Hold,
+    },
     /// Nothing (a backend without files).
     Empty,
 }
+
+impl PreparedImage {
+    /// What its programs expect; nothing where it does not say.
+    pub fn defaults(&self) -> Option<&ImageDefaults> {
+        match self {
+            Self::Layers { defaults, .. } => Some(defaults),
+            Self::Host | Self::Rootfs { .. } | Self::Empty => None,
+        }
+    }
+}
+
+/// What the programs of an image expect, where nobody says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageDefaults {
+    /// Environment.
+    pub env: BTreeMap<String, String>,
+    /// Whom they run as, root where absent; or why that is unknown.
+    pub user: Result<Option<ImageUser>, String>,
+}
+
+/// The user that an image names for its programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageUser {
+    /// Uid.
+    pub uid: u32,
+    /// Gid.
+    pub gid: u32,
+    /// Home directory, where the image's account file has one.
+    pub home: Option<String>,
+}
+
+/// Keeps an image from being removed for as long as a copy of it lives.
+#[derive(Clone)]
+pub struct Hold(#[expect(dead_code, reason = "its end is the hold's")] Arc<dyn Send + Sync>);
+
+impl Hold {
+    /// By what holds it.
+    pub fn on(held: impl Send + Sync + 'static) -> Self {
+        Self(Arc::new(held))
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hold")
+    }
+}
+
+/// Images are what they are, whoever holds them.
+impl PartialEq for Hold {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Hold {}
 
 /// From what a sandbox starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

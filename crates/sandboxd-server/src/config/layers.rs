@@ -1,6 +1,7 @@
 //! Where a setting's text comes from, and that it comes from the first layer that has it.
 
 use super::error::{ConfigError, Origin};
+use super::registries::Surroundings;
 use super::settings::{self, SETTINGS};
 use super::{Config, allowlist};
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The prefix of every variable that is read here.
-const PREFIX: &str = "SANDBOXD_";
+pub(super) const PREFIX: &str = "SANDBOXD_";
 /// Variables of other programs with our prefix: neither read nor warned about.
 const FOREIGN: &[&str] = &["SANDBOXD_GRPC_ADDR", "SANDBOXD_REST_ADDR"];
 /// Variables that clients read, which may well be set beside the daemon.
@@ -97,6 +98,7 @@ impl Layers {
             tables,
             xdg_state_home: other.xdg_state_home,
             home: other.home,
+            surroundings: other.surroundings,
             root: self.root,
         };
         let config = settings::build(&found, &mut warnings)?;
@@ -127,6 +129,7 @@ pub(super) struct Found {
     pub(super) tables: Tables,
     pub(super) xdg_state_home: Option<PathBuf>,
     pub(super) home: Option<PathBuf>,
+    pub(super) surroundings: Surroundings,
     pub(super) root: bool,
 }
 
@@ -195,6 +198,7 @@ struct Other {
     xdg_state_home: Option<PathBuf>,
     home: Option<PathBuf>,
     config_file: Option<PathBuf>,
+    surroundings: Surroundings,
 }
 
 fn env_layer(
@@ -206,10 +210,12 @@ fn env_layer(
         xdg_state_home: None,
         home: None,
         config_file: None,
+        surroundings: Surroundings::default(),
     };
     let absolute = |value: OsString| Some(PathBuf::from(value)).filter(|path| path.is_absolute());
     for (name, value) in env {
         let Some(name) = name.to_str() else { continue };
+        other.surroundings.take(name, &value);
         match name {
             "XDG_STATE_HOME" => other.xdg_state_home = absolute(value),
             "HOME" => other.home = absolute(value),

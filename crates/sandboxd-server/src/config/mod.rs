@@ -8,6 +8,7 @@
 //! - [`parse`]: text to values.
 //! - [`settings`]: every setting, its default, and what must hold between them.
 //! - [`allowlist`]: the two grammars of `SANDBOXD_RUNTIMES`, and the TOML form.
+//! - [`registries`]: where images come from.
 //! - [`policy`]: changes while the service runs.
 //! - [`outlook`]: what the settings come to, in lines for an operator.
 //! - [`mod@print`]: the effective settings as TOML.
@@ -19,6 +20,7 @@ mod outlook;
 mod parse;
 mod policy;
 mod print;
+mod registries;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -53,6 +55,8 @@ pub struct Config {
     pub policy_overrides: Option<PathBuf>,
     /// What sandboxes with a network may reach.
     pub egress: Egress,
+    /// Where images come from.
+    pub registries: crate::runtimes::images::Settings,
     /// Who may rent what.
     pub service: Service,
 }
@@ -89,6 +93,8 @@ pub enum BackendName {
 pub struct Service {
     /// The allowlist.
     pub runtimes: BTreeMap<String, Runtime>,
+    /// Whether somebody wrote the allowlist; nothing is fetched at start for one that nobody chose.
+    pub runtimes_given: bool,
     /// The alias used when a client names none.
     pub default_runtime: String,
     /// Resident sandboxes.

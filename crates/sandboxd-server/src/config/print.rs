@@ -92,6 +92,7 @@ pub fn print_config(config: &Config) -> String {
         .iter()
         .map(|ceiling| text(ceiling.name()));
     put("allow_unenforced", Value::Array(accepted.collect()));
+    registries(config, &mut table);
     images_and_runtimes(config, &mut table);
     let token = match config.token {
         TokenSource::Given(_) => "# The token is configured; it is not shown.\n",
@@ -100,6 +101,29 @@ pub fn print_config(config: &Config) -> String {
         }
     };
     format!("{token}{table}")
+}
+
+fn registries(config: &Config, table: &mut Table) {
+    let registries = &config.registries;
+    let mut put = |name: &str, value: Value| {
+        table.insert(name.to_owned(), value);
+    };
+    put(
+        "image_pull",
+        text(super::registries::pull_name(registries.pull)),
+    );
+    let mirrors = registries.mirrors.iter();
+    let mirrors = mirrors.flat_map(|(registry, all)| {
+        all.iter()
+            .map(move |mirror| text(format!("{registry}={mirror}")))
+    });
+    put("registry_mirrors", Value::Array(mirrors.collect()));
+    let insecure = registries.insecure.iter().map(text);
+    put("insecure_registries", Value::Array(insecure.collect()));
+    let path =
+        |path: &Option<std::path::PathBuf>| optional(path.as_ref().map(|path| path.display()));
+    put("docker_config", path(&registries.docker_config));
+    put("registry_ca_file", path(&registries.ca_file));
 }
 
 fn images_and_runtimes(config: &Config, table: &mut Table) {

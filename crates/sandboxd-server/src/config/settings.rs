@@ -3,7 +3,7 @@
 use super::error::{ConfigError, Origin};
 use super::layers::{Found, Raw, Warning};
 use super::{BackendName, Config, Service, ServiceCeilings, SizeTexts, TokenSource};
-use super::{allowlist, parse};
+use super::{allowlist, parse, registries};
 use crate::backends::Ceiling;
 use crate::egress::{Dns, Egress};
 use crate::limits::{
@@ -51,6 +51,26 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "images",
         "image names that stand for a root filesystem on this host: name to path",
+    ),
+    setting(
+        "image_pull",
+        "when an image that a session needs is fetched: missing, or never (missing)",
+    ),
+    setting(
+        "registry_mirrors",
+        "asked before a registry: registry=address, comma-separated",
+    ),
+    setting(
+        "insecure_registries",
+        "registries that may be reached without TLS, comma-separated",
+    ),
+    setting(
+        "docker_config",
+        "Docker's configuration file, with credentials for registries; optional",
+    ),
+    setting(
+        "registry_ca_file",
+        "certificates (PEM) trusted for registries beside the system's; optional",
     ),
     setting(
         "default_runtime",
@@ -190,12 +210,17 @@ type Parse<T> = fn(&str) -> Result<T, &'static str>;
 
 impl Found {
     /// A value: absent means the default, empty is an error.
-    fn value<T>(&self, name: &str, default: T, parse: Parse<T>) -> Result<T, ConfigError> {
+    pub(super) fn value<T>(
+        &self,
+        name: &str,
+        default: T,
+        parse: Parse<T>,
+    ) -> Result<T, ConfigError> {
         self.raw(name).map_or(Ok(default), |raw| parsed(raw, parse))
     }
 
     /// An optional value: absent means the default, empty means none.
-    fn optional<T>(
+    pub(super) fn optional<T>(
         &self,
         name: &str,
         default: Option<T>,
@@ -275,6 +300,7 @@ pub(super) fn build(found: &Found, warnings: &mut Vec<Warning>) -> Result<Config
         )?,
         policy_overrides: found.optional("policy_overrides", None, absolute_path)?,
         egress: egress(found)?,
+        registries: registries::registries(found)?,
         service: service(found)?,
     })
 }
@@ -314,6 +340,7 @@ fn service(found: &Found) -> Result<Service, ConfigError> {
         )?,
         execute_timeout: found.value("execute_timeout", 300, parse::positive)?,
         max_running_commands: found.value("max_running_commands", 256, parse::positive)?,
+        runtimes_given: found.raw("runtimes").is_some() || found.tables.runtimes.is_some(),
         native_files: found.value("native_files", true, parse::flag)?,
         prewarm: found.value("prewarm", true, parse::flag)?,
         ui_enabled: found.value("ui_enabled", false, parse::flag)?,
@@ -586,7 +613,7 @@ fn state_dir(found: &Found) -> Result<PathBuf, ConfigError> {
     }
 }
 
-fn absolute_path(text: &str) -> Result<PathBuf, &'static str> {
+pub(super) fn absolute_path(text: &str) -> Result<PathBuf, &'static str> {
     if text.trim().is_empty() || text.contains('\0') {
         return Err("expected a path");
     }

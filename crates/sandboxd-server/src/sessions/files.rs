@@ -5,7 +5,7 @@
 
 use super::runs::own;
 use super::spec::user_of;
-use super::table::Shared;
+use super::table::{Detail, Shared};
 use super::visit::{Reached, Visit};
 use super::words::{
     FollowDone, FollowError, FollowFile, Happened, NativeDone, NativeError, NativeFile, UseError,
@@ -15,7 +15,7 @@ use crate::id::SessionId;
 use crate::limits::{
     FILE_SECONDS_MAX, GUEST_ANSWER_SECONDS_MAX, LIST_ENTRIES_MAX, WORKSPACE_SECONDS_MAX,
 };
-use crate::runtimes::Runtime;
+use crate::runtimes::Source;
 use rustix::io::Errno;
 use sandboxd_protocol::client::{Client, FileFailure, LinkError};
 use sandboxd_protocol::message::{FileError, HandBack, PathRule};
@@ -28,10 +28,16 @@ const NATIVE_MODE: u32 = 0o666;
 /// Mode of a file that an era A write makes.
 const FOLLOW_MODE: u32 = 0o644;
 
-/// Whether native writes are possible for a session of this runtime: its files belong to root inside. Whose they are is
-/// not known where the runtime is none any more.
-pub(super) fn native_writes(service: &Service, runtime: Option<&Runtime>) -> bool {
-    runtime.is_some_and(|runtime| user_of(service, runtime).is_none_or(|uid| uid == 0))
+/// Whether native writes are possible for a session: its files belong to root inside. Whose they are is not known where
+/// the runtime is none any more, nor, of an image that may name a user of its own, before a sandbox has run from it.
+pub(super) fn native_writes(service: &Service, detail: &Detail) -> bool {
+    let Some(runtime) = detail.runtime.as_deref() else {
+        return false;
+    };
+    match detail.user.or_else(|| user_of(service, runtime)) {
+        Some(uid) => uid == 0,
+        None => !matches!(runtime.source, Source::Image(_)),
+    }
 }
 
 pub(super) async fn native(
@@ -45,7 +51,7 @@ pub(super) async fn native(
         let (_, detail) = table
             .visible(id)
             .ok_or_else(|| UseError::NotFound(id.clone()))?;
-        let writes = native_writes(&table.service, detail.runtime.as_deref());
+        let writes = native_writes(&table.service, detail);
         (table.service.clone(), writes)
     };
     if !service.native_files || !shared.workspaces.is_on() {

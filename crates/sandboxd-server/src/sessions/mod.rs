@@ -43,7 +43,7 @@ use crate::id::{RunId, SessionId};
 use crate::limits::{
     PREPARE_SECONDS_MAX, SHUTDOWN_BACKEND_SECONDS, SHUTDOWN_SECONDS_MAX, WAKE_SECONDS_MAX,
 };
-use crate::runtimes::Runtime;
+use crate::runtimes::{Runtime, Source};
 use crate::telemetry::metrics::{Metrics, SessionStates};
 use crate::workspaces::Workspaces;
 use bytes::Bytes;
@@ -238,9 +238,9 @@ impl Sessions {
     pub fn native_writes(&self, id: &SessionId) -> bool {
         let table = self.shared.table();
         let on = table.service.native_files && self.shared.workspaces.is_on();
-        let writes = table.visible(id).is_some_and(|(_, detail)| {
-            files::native_writes(&table.service, detail.runtime.as_deref())
-        });
+        let writes = table
+            .visible(id)
+            .is_some_and(|(_, detail)| files::native_writes(&table.service, detail));
         on && writes
     }
 
@@ -473,8 +473,13 @@ impl Sessions {
 /// Makes the images of the allowlist ready before somebody waits for them, one after the other. One that cannot be is
 /// said by the open that asks for it.
 async fn prewarm(shared: Arc<Shared>) {
-    let all: Vec<Runtime> = shared.service().runtimes.values().cloned().collect();
+    let service = shared.service();
+    let all: Vec<Runtime> = service.runtimes.values().cloned().collect();
     for runtime in all {
+        // A list that nobody wrote is no reason to ask a registry; whoever opens a session of it has one.
+        if !service.runtimes_given && matches!(runtime.source, Source::Image(_)) {
+            continue;
+        }
         let limit = Duration::from_secs(PREPARE_SECONDS_MAX);
         let prepared = timeout(limit, shared.backend.prepare(&runtime));
         tokio::select! {

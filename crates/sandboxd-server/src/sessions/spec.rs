@@ -17,6 +17,9 @@ pub enum SpecError {
         "network mode {0:?} cannot be given: this backend has \"none\" and \"bridge\", and no container engine's networks"
     )]
     Network(String),
+    /// The image names a user for its programs that it does not have.
+    #[error("the image's own user cannot be used: {0}; the runtime can be given another")]
+    ImageUser(String),
     /// A container runtime by name.
     #[error("OCI runtime {0:?} cannot be used by this backend")]
     OciRuntime(String),
@@ -34,9 +37,9 @@ pub fn sandbox_spec(
     image: PreparedImage,
     workspace: Option<PathBuf>,
 ) -> Result<SandboxSpec, SpecError> {
-    let own = &runtime.ceilings;
+    let ceilings = &runtime.ceilings;
     let shared = &service.ceilings;
-    let network = own
+    let network = ceilings
         .network_mode
         .as_ref()
         .or(shared.values.network_mode.as_ref());
@@ -45,17 +48,24 @@ pub fn sandbox_spec(
         Some("bridge") => Network::Bridge,
         Some(name) => return Err(SpecError::Network(name.to_owned())),
     };
-    let oci = own
+    let oci = ceilings
         .oci_runtime
         .as_ref()
         .or(shared.values.oci_runtime.as_ref());
     if let Some(name) = oci {
         return Err(SpecError::OciRuntime(name.clone()));
     }
-    let user = user_of(service, runtime);
+    let own = user_of(service, runtime);
+    let of_image = match (own, image.defaults().map(|defaults| &defaults.user)) {
+        (None, Some(Err(why))) => return Err(SpecError::ImageUser(why.clone())),
+        (None, Some(Ok(user))) => user.as_ref(),
+        _ => None,
+    };
+    let user = own.or(of_image.map(|user| user.uid));
+    let group = of_image.map(|user| user.gid);
     Ok(SandboxSpec {
+        env: environment(runtime, user, image.defaults()),
         image,
-        env: environment(runtime, user),
         work_dir: service.work_dir.clone(),
         workspace: workspace.map(|path| HostWorkspace {
             path,
@@ -63,32 +73,35 @@ pub fn sandbox_spec(
         }),
         hostname: HOSTNAME.to_owned(),
         memory_bytes: asked(
-            own.memory_bytes,
+            ceilings.memory_bytes,
             shared.values.memory_bytes,
             shared.memory_explicit,
         ),
         // A swap ceiling beside a memory ceiling of another source would mean something nobody asked for.
-        memory_swap_bytes: if own.memory_bytes.is_some() || own.memory_swap_bytes.is_some() {
-            asked(own.memory_swap_bytes, None, true)
+        memory_swap_bytes: if ceilings.memory_bytes.is_some()
+            || ceilings.memory_swap_bytes.is_some()
+        {
+            asked(ceilings.memory_swap_bytes, None, true)
         } else {
             asked(None, shared.values.memory_swap_bytes, true)
         },
-        cpus: asked(own.cpus, shared.values.cpus, shared.cpus_explicit),
-        cpu_shares: asked(own.cpu_shares, shared.values.cpu_shares, true),
-        pids: asked(own.pids, shared.values.pids, shared.pids_explicit),
+        cpus: asked(ceilings.cpus, shared.values.cpus, shared.cpus_explicit),
+        cpu_shares: asked(ceilings.cpu_shares, shared.values.cpu_shares, true),
+        pids: asked(ceilings.pids, shared.values.pids, shared.pids_explicit),
         disk_bytes: asked(
-            own.disk_bytes,
+            ceilings.disk_bytes,
             shared.values.disk_bytes,
             shared.disk_bytes_explicit,
         ),
         disk_files: asked(
-            own.disk_files,
+            ceilings.disk_files,
             shared.values.disk_files,
             shared.disk_files_explicit,
         ),
         tmpfs_bytes: service.tmpfs_bytes,
         network,
         user,
+        group,
         keep_layer: service.persist_containers,
         allow_unenforced: service.allow_unenforced.clone(),
     })

@@ -104,6 +104,8 @@ pub(super) struct Detail {
     /// What its ceilings have done.
     pub(super) meter: Arc<dyn Meter>,
     pub(super) enforced: Enforced,
+    /// The uid that runs have, once a sandbox has started.
+    pub(super) user: Option<u32>,
     /// Whoever waits for a transition looks here; the owner says here why one failed.
     pub(super) stage: watch::Sender<Stage>,
     /// The owner's mailbox, while there is an owner.
@@ -461,6 +463,7 @@ impl Detail {
             client: None,
             meter: Arc::new(NoMeter),
             enforced: Enforced::default(),
+            user: None,
             stage: watch::Sender::new(Stage::default()),
             owner: None,
         }
@@ -490,6 +493,7 @@ impl Detail {
             client: None,
             meter: Arc::new(NoMeter),
             enforced: Enforced::default(),
+            user: None,
             stage: watch::Sender::new(Stage::default()),
             owner: None,
         }

@@ -16,6 +16,14 @@ mod processes;
 mod real;
 mod using;
 
+#[path = "../namespaces/rented.rs"]
+#[expect(
+    dead_code,
+    clippy::print_stdout,
+    reason = "shared with the tests of the walls, which use more of it"
+)]
+mod rented;
+
 #[path = "../api/support.rs"]
 #[expect(
     dead_code,

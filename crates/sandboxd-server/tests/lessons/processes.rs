@@ -1,7 +1,7 @@
 //! What only a kernel can show.
 
 use crate::real::{Real, is_root};
-use crate::wire::run_id;
+use crate::wire::{Request, TOKEN, run_id};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -229,5 +229,39 @@ async fn a_ceiling_of_swap_without_one_of_memory_is_refused_and_not_ignored() {
         .await
         .refused(502);
     assert!(words.contains("memory"), "{words}");
+    real.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn native_writes_of_an_images_own_user_are_handed_back() {
+    if !is_root() {
+        return;
+    }
+    let real = Real::start(&[("SANDBOXD_RUNTIMES", "app=app:1,host=host")]).await;
+    let root = tempfile::tempdir().expect("a directory");
+    crate::rented::small_root(root.path());
+    std::fs::write(
+        root.path().join("etc/passwd"),
+        "app:x:7:7::/home/app:/bin/sh\n",
+    )
+    .expect("a file");
+    real.image("app:1", root.path(), "app");
+    let body = json!({"session_id": "a", "runtime": "app"});
+    real.send("POST", "/sessions", Some(body)).await.ok();
+    assert_eq!(
+        real.says("a", "id -u; echo $HOME; echo x > made; stat -c %u made")
+            .await,
+        "7\n/home/app\n7\n"
+    );
+    let put = |id: &'static str| {
+        let path = format!("/sessions/{id}/files/write?path=/workspace/note.txt");
+        let request = Request::new(real.addr, "POST", &path).token(TOKEN);
+        async move { request.body(b"x").send().await.status }
+    };
+    assert_eq!(put("a").await, 409);
+    // Its harmless twin.
+    let body = json!({"session_id": "b", "runtime": "host"});
+    real.send("POST", "/sessions", Some(body)).await.ok();
+    assert_eq!(put("b").await, 204);
     real.close().await;
 }

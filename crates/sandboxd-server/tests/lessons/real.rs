@@ -66,6 +66,32 @@ impl Real {
         }
     }
 
+    /// An image in its store: this directory as a root filesystem, with a user for its programs.
+    pub(crate) fn image(&self, name: &str, root: &std::path::Path, user: &str) {
+        use sandboxd_server::runtimes::images::digest::Digest;
+        use sandboxd_server::runtimes::images::{Cancel, Images, import};
+        let mut layer = tar::Builder::new(Vec::new());
+        layer.follow_symlinks(false);
+        layer.append_dir_all(".", root).expect("a tar");
+        let layer = layer.into_inner().expect("a tar");
+        let config = json!({
+            "config": {"User": user},
+            "rootfs": {"diff_ids": [Digest::of(&layer).to_string()]},
+        });
+        let manifest = json!([{"Config": "config", "RepoTags": [name], "Layers": ["layer"]}]);
+        let saved = tempfile::tempdir().expect("a directory");
+        let files = [
+            ("manifest.json", manifest.to_string().into_bytes()),
+            ("config", config.to_string().into_bytes()),
+            ("layer", layer),
+        ];
+        for (name, content) in files {
+            std::fs::write(saved.path().join(name), content).expect("a file");
+        }
+        let store = Images::of(&self.home.path().join("state"));
+        import(&store, saved.path(), None, &Cancel::default()).expect("an image");
+    }
+
     pub(crate) async fn send(&self, method: &str, path: &str, body: Option<Value>) -> Reply {
         let request = Request::new(self.addr, method, path).token(TOKEN);
         match body {

@@ -9,10 +9,14 @@
     reason = "a test ends where something is not as it should be, and says what it cannot try here"
 )]
 
+mod bad_registry;
 mod files;
 mod images;
+mod layered;
 mod leftovers;
 mod limits;
 mod ordinary;
+mod pulled;
+mod registry;
 mod rented;
 mod walls;

@@ -50,8 +50,13 @@ impl House {
     pub(crate) async fn reaching(state: &Path, egress: Egress) -> Self {
         let programs = Programs::embedded().expect("this build carries the programs");
         let backend = Namespaces::start_reaching(state, programs, egress).await;
+        Self::of(backend.expect("the backend starts"), state)
+    }
+
+    /// Around a backend that was started otherwise.
+    pub(crate) fn of(backend: Arc<dyn Backend>, state: &Path) -> Self {
         Self {
-            backend: backend.expect("the backend starts"),
+            backend,
             state: state.to_owned(),
             _owned: None,
         }
@@ -201,6 +206,7 @@ pub(crate) fn host() -> SandboxSpec {
         tmpfs_bytes: Some(64 << 20),
         network: Network::None,
         user: None,
+        group: None,
         keep_layer: false,
         allow_unenforced: Vec::new(),
     }

@@ -5,6 +5,7 @@ pub(super) const AFTER: &str = "\
 Examples:
   sandboxd run -- python3 -c 'print(1+1)'    one program, in a sandbox of its own
   sandboxd serve                             the HTTP service on 127.0.0.1:8080
+  sandboxd image pull python:3.12-slim       an image to make runtimes from
   sandboxd doctor                            what this machine can do";
 
 /// Above the flags of `sandboxd run`.
@@ -96,3 +97,57 @@ Examples:
   sandboxd completions bash > ~/.local/share/bash-completion/completions/sandboxd
   sandboxd completions zsh > ~/.zfunc/_sandboxd
   sandboxd completions fish > ~/.config/fish/completions/sandboxd.fish";
+
+/// Above the commands of `sandboxd image`.
+pub(super) const IMAGE: &str = "\
+Images that runtimes are made from: fetched from registries or taken from files, unpacked once, shared by all sandboxes.
+
+Works beside a running service on the same state directory. Nothing here needs Docker; credentials are those that \
+`docker login` left in Docker's configuration file, credential helpers included.";
+
+/// Below the commands of `sandboxd image`.
+pub(super) const IMAGE_AFTER: &str = "\
+Examples:
+  sandboxd image pull python:3.12-slim
+  docker save my-app:1 | sandboxd image import -
+  sandboxd image ls";
+
+/// Below the flags of `sandboxd image ls`.
+pub(super) const IMAGE_LS_AFTER: &str = "\
+Examples:
+  sandboxd image ls
+  sandboxd image ls --json";
+
+/// Below the flags of `sandboxd image pull`.
+pub(super) const IMAGE_PULL_AFTER: &str = "\
+A name that is here already is looked up again, and follows its tag. A download that was cut off goes on where it was.
+
+Examples:
+  sandboxd image pull python:3.12-slim node:20-slim
+  sandboxd image pull registry.example:5000/team/app@sha256:0123…";
+
+/// Below the flags of `sandboxd image import`.
+pub(super) const IMAGE_IMPORT_AFTER: &str = "\
+Examples:
+  docker save my-app:1 | sandboxd image import -
+  sandboxd image import app.oci.tar
+  sandboxd image import rootfs.tar.zst --name debian:mine
+  sandboxd image import /srv/debian-root --name debian:mine";
+
+/// Below the flags of `sandboxd image rm`.
+pub(super) const IMAGE_RM_AFTER: &str = "\
+An image from which a sandbox runs, or over which a sleeping session keeps its layer, is not removed.
+
+Examples:
+  sandboxd image rm python:3.12-slim
+  sandboxd image rm 3f1c09aa";
+
+/// Below the flags of `sandboxd image gc`.
+pub(super) const IMAGE_GC_AFTER: &str = "\
+Examples:
+  sandboxd image gc";
+
+/// Below the flags of `sandboxd image inspect`.
+pub(super) const IMAGE_INSPECT_AFTER: &str = "\
+Examples:
+  sandboxd image inspect python:3.12-slim";

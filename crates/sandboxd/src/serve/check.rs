@@ -8,6 +8,7 @@ use crate::sandbox::Workshop;
 use sandboxd_server::backends::{Ceiling, Enforcement, Network, PreparedImage, SandboxSpec};
 use sandboxd_server::config::{Config, Outlook, Survives, Warning};
 use sandboxd_server::runtimes::Runtime;
+use sandboxd_server::runtimes::images::Pull;
 use sandboxd_server::sessions::sandbox_spec;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -40,7 +41,10 @@ pub(super) async fn check(config: &Config, warnings: &[Warning]) -> ExitCode {
     }
     Findings::note("configuration");
     outlook(config);
-    match Workshop::start(config).await {
+    // A check looks; it fetches nothing.
+    let mut looking = config.clone();
+    looking.registries.pull = Pull::Never;
+    match Workshop::start(&looking).await {
         Ok(workshop) => {
             Findings::note(&format!(
                 "backend, with state in {}",

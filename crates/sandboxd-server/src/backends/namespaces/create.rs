@@ -12,7 +12,7 @@ use super::plan::{self, Circumstances};
 use super::storage;
 use super::tally::Tally;
 use super::users::{COUNT, STORAGE_FIRST};
-use super::{HasLayer, Inner, Sandbox, cgroups, lock, workspace};
+use super::{HasLayer, Inner, Sandbox, cgroups, image, lock, workspace};
 use crate::backends::{
     Asked, Ceiling, CreateError, Enforced, Enforcement, PreparedImage, Running, SandboxSpec, Start,
 };
@@ -36,6 +36,11 @@ pub(super) async fn create(
     start: Start,
 ) -> Result<Running, CreateError> {
     refuse_unenforceable(inner, spec)?;
+    let as_it_was = match start {
+        Start::KeptLayer => image::of_kept_layer(inner, id, spec).await?,
+        Start::Fresh => None,
+    };
+    let spec = as_it_was.as_ref().unwrap_or(spec);
     let making = make(inner, id, spec, start);
     tokio::time::timeout(Duration::from_secs(CREATE_SECONDS_MAX), making)
         .await
@@ -57,6 +62,20 @@ fn refuse_unenforceable(inner: &Inner, spec: &SandboxSpec) -> Result<(), CreateE
     {
         let cause = format!("uid {user} is none of the {COUNT} that a sandbox has");
         return Err(step("choosing the user of runs", cause));
+    }
+    if let Some(group) = spec.group {
+        let cause = match inner.privileged {
+            true if group >= COUNT => {
+                format!("gid {group} is none of the {COUNT} that a sandbox has")
+            }
+            false if Some(group) != spec.user => format!(
+                "gid {group} is not the uid, and a daemon that does not run as root has one number for both"
+            ),
+            _ => String::new(),
+        };
+        if !cause.is_empty() {
+            return Err(step("choosing the group of runs", cause));
+        }
     }
     let explicit = |asked: Option<Asked<u64>>| asked.is_some_and(|asked| asked.explicit);
     let asked = [
@@ -259,10 +278,10 @@ fn take_layer(
 }
 
 /// What names a layer's image.
-fn image_of(spec: &SandboxSpec) -> &str {
+pub(super) fn image_of(spec: &SandboxSpec) -> &str {
     match &spec.image {
         PreparedImage::Host => "host",
-        PreparedImage::Rootfs { key, .. } => key,
+        PreparedImage::Rootfs { key, .. } | PreparedImage::Layers { key, .. } => key,
         PreparedImage::Empty => "empty",
     }
 }
@@ -500,6 +519,7 @@ fn finish(
             network: half.network,
             tally: Arc::clone(&tally),
             _counting: counting,
+            _image: spec.image.clone(),
         };
         lock(&inner.sandboxes).insert(half.id.clone(), Arc::new(sandbox));
         half.done = true;

@@ -145,6 +145,7 @@ pub(super) async fn shutdown(inner: &Arc<Inner>) {
         }
     });
     futures::future::join_all(stops).await;
+    inner.pulls.end().await;
     let mut errands = std::mem::take(&mut *lock(&inner.errands));
     while errands.join_next().await.is_some() {}
     inner.launcher.end().await;

@@ -9,10 +9,13 @@ use super::instance::{Instance, private};
 use crate::id::SandboxId;
 use rustix::fd::OwnedFd;
 use rustix::process::{Gid, Uid};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The directory of layers that may be kept, in a state directory.
+const KEPT: &str = "layers";
 /// The file with the note.
 const NOTE: &str = "note";
 /// Its next content, on its way.
@@ -59,7 +62,7 @@ impl Note {
 impl Layers {
     /// In a state directory, for one instance.
     pub(super) fn new(state_dir: &Path, instance: &Instance) -> io::Result<Self> {
-        let kept = state_dir.join("layers");
+        let kept = state_dir.join(KEPT);
         private(&kept)?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Ok(Self {
@@ -124,25 +127,17 @@ impl Layers {
     }
 
     fn note(&self, path: &Path) -> Option<Note> {
-        let text = fs::read_to_string(path.join(NOTE)).ok()?;
-        let mut lines = text.lines();
-        let range = match lines.next()? {
-            "-" => None,
-            first => Some(first.parse().ok()?),
-        };
-        let boot = lines.next()?;
-        let image = lines.next().unwrap_or_default().to_owned();
-        let torn = lines.next() == Some("torn");
-        Some(Note {
-            range,
-            image,
-            whole: !torn && (boot == "synced" || boot == self.boot),
-        })
+        note(path, &self.boot)
     }
 
     /// The range that a kept layer was written with.
     pub(super) fn range(&self, id: &SandboxId) -> Option<u32> {
         self.note(&self.path(id, true))?.range
+    }
+
+    /// The image that a kept layer lies over.
+    pub(super) fn image(&self, id: &SandboxId) -> Option<String> {
+        Some(self.note(&self.path(id, true))?.image)
     }
 
     /// The ranges that kept layers were written with: nobody else may have them.
@@ -194,6 +189,34 @@ impl Layers {
             }
         }
     }
+}
+
+/// The images that kept layers of a state directory lie over.
+pub(super) fn images_of(state_dir: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(state_dir.join(KEPT))
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .filter_map(|entry| Some(note(&entry.path(), "")?.image))
+        .collect()
+}
+
+fn note(path: &Path, now: &str) -> Option<Note> {
+    let text = fs::read_to_string(path.join(NOTE)).ok()?;
+    let mut lines = text.lines();
+    let range = match lines.next()? {
+        "-" => None,
+        first => Some(first.parse().ok()?),
+    };
+    let boot = lines.next()?;
+    let image = lines.next().unwrap_or_default().to_owned();
+    let torn = lines.next() == Some("torn");
+    Some(Note {
+        range,
+        image,
+        whole: !torn && (boot == "synced" || boot == now),
+    })
 }
 
 /// Whole or not at all: a disk that is full must not cost a layer its note, without which nobody can use it.

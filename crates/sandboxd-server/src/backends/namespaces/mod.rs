@@ -3,6 +3,7 @@
 //! - [`plan`]: from a specification to the walls as data; pure. [`host`]: the zero-setup image.
 //! - [`users`], [`workspace`], [`layers`], [`cpus`], [`cgroups`]: what a sandbox is given, and gives back.
 //! - [`network`]: whether and how they reach something.
+//! - [`image`]: what a sandbox is made from.
 //! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
 //! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
 //!   [`ending`]: and back. [`meter`]: what its ceilings have done.
@@ -17,6 +18,7 @@ mod create;
 mod ending;
 mod half;
 mod host;
+mod image;
 mod instance;
 mod launch;
 mod layers;
@@ -38,14 +40,17 @@ use super::{
     Backend, Capabilities, CreateError, DestroyError, Found, KeepLayer, ListError, PrepareError,
     PreparedImage, Running, SandboxSpec, Start, StopError, Usage, UsageError,
 };
+use crate::clock::{Clock as _, SystemClock};
 use crate::egress::Egress;
 use crate::id::SandboxId;
 use crate::limits::CREATE_SECONDS_MAX;
-use crate::runtimes::{Runtime, images};
+use crate::runtimes::Runtime;
+use crate::runtimes::images::{Images, Pull, Settings as RegistrySettings};
 use async_trait::async_trait;
 use cgroups::Cgroups;
 use cpus::Placement;
 use host::HostFiles;
+use image::Pulls;
 use instance::Instance;
 use launch::Launcher;
 use layers::Layers;
@@ -60,6 +65,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 use users::Ranges;
+
+/// The images that write layers of sleeping sessions lie over, by their digests: they are not to be removed.
+pub fn kept_images(state_dir: &Path) -> BTreeSet<String> {
+    layers::images_of(state_dir)
+}
 
 /// Why the backend does not start.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +111,7 @@ struct Inner {
     launcher: Launcher,
     cgroups: Cgroups,
     layers: Layers,
+    pulls: Pulls,
     /// Host id ranges; held only while one is taken or given back.
     ranges: Mutex<Ranges>,
     /// Processors; likewise.
@@ -133,6 +144,8 @@ struct Sandbox {
     tally: Arc<tally::Tally>,
     /// Counts what it stores; ends with it.
     _counting: Option<AbortOnDropHandle<()>>,
+    /// Held, so that nobody removes it.
+    _image: PreparedImage,
 }
 
 /// Whether a sandbox writes into a layer on disk.
@@ -152,7 +165,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Namespaces {
     /// Starts the backend: sweeps what former instances left in this state directory, probes the host, starts the
-    /// launcher. Sandboxes with a network reach the public Internet.
+    /// launcher. Sandboxes with a network reach the public Internet; no image is fetched.
     ///
     /// # Errors
     ///
@@ -175,8 +188,27 @@ impl Namespaces {
         programs: Programs,
         egress: Egress,
     ) -> Result<Arc<dyn Backend>, StartError> {
+        let nothing = RegistrySettings {
+            pull: Pull::Never,
+            ..RegistrySettings::default()
+        };
+        Self::start_with(state_dir, programs, egress, nothing).await
+    }
+
+    /// The same, with registries to fetch images from.
+    ///
+    /// # Errors
+    ///
+    /// As [`Namespaces::start`].
+    pub async fn start_with(
+        state_dir: &Path,
+        programs: Programs,
+        egress: Egress,
+        registries: RegistrySettings,
+    ) -> Result<Arc<dyn Backend>, StartError> {
         let state_dir = state_dir.to_owned();
-        let inner = tokio::task::spawn_blocking(move || Inner::new(&state_dir, programs, egress))
+        let made = move || Inner::new(&state_dir, programs, egress, registries);
+        let inner = tokio::task::spawn_blocking(made)
             .await
             .map_err(|error| StartError::Programs(error.to_string()))??;
         inner
@@ -191,7 +223,12 @@ impl Namespaces {
 }
 
 impl Inner {
-    fn new(state_dir: &Path, programs: Programs, egress: Egress) -> Result<Self, StartError> {
+    fn new(
+        state_dir: &Path,
+        programs: Programs,
+        egress: Egress,
+        registries: RegistrySettings,
+    ) -> Result<Self, StartError> {
         let failed = |cause| StartError::StateDir {
             path: state_dir.to_owned(),
             cause,
@@ -201,6 +238,12 @@ impl Inner {
         let swept = instance::sweep(&state_dir);
         if swept > 0 {
             tracing::info!(swept, "removed what former instances had left");
+        }
+        let images = Images::of(&state_dir);
+        match images.tidy(SystemClock.now()) {
+            Ok(0) => {}
+            Ok(leftovers) => tracing::info!(leftovers, "removed halves of images"),
+            Err(error) => tracing::warn!(%error, "the image store could not be tidied"),
         }
         let privileged = probe::privileged();
         let instance = Instance::make(&state_dir).map_err(failed)?;
@@ -225,6 +268,7 @@ impl Inner {
             launcher,
             cgroups,
             layers,
+            pulls: Pulls::new(images, registries),
             ranges: Mutex::new(ranges),
             placement: Mutex::new(Placement::of_this_process()),
             sandboxes: Mutex::new(HashMap::new()),
@@ -319,14 +363,7 @@ impl Backend for Namespaces {
     }
 
     async fn prepare(&self, runtime: &Runtime) -> Result<PreparedImage, PrepareError> {
-        let (source, images) = (runtime.source.clone(), self.inner.state_dir.join("images"));
-        let label = runtime.label.clone();
-        tokio::task::spawn_blocking(move || images::prepare(&source, &label, &images))
-            .await
-            .map_err(|error| PrepareError::Broken {
-                image: runtime.label.clone(),
-                cause: error.to_string(),
-            })?
+        image::prepare(&self.inner, runtime).await
     }
 
     async fn create(

@@ -8,6 +8,7 @@ use sandboxd_jail::plan::{
     ResourceLimit, Root, Seat, Template, Users, WorkDir, Workspace,
 };
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 
 /// Capabilities of a root run, by number and with what needs them; all of them only over what the sandbox's own user
 /// namespace owns. A run under a uid of its own has none.
@@ -147,6 +148,15 @@ pub(super) fn is_counted(spec: &SandboxSpec) -> bool {
     limited && (workspace_is_counted(spec) || !root_in_memory(spec))
 }
 
+fn overlay(layers: &[PathBuf]) -> Result<Root, PlanError> {
+    let text = |path: &PathBuf| Some(path.to_str()?.to_owned());
+    let lowers: Option<Vec<String>> = layers.iter().map(text).collect();
+    let lowers = lowers.filter(|lowers| !lowers.is_empty());
+    Ok(Root::Overlay {
+        lowers: lowers.ok_or(PlanError::Image)?,
+    })
+}
+
 /// Whether what is written into the workspace belongs to a user of the host.
 fn host_owned(spec: &SandboxSpec) -> bool {
     spec.workspace
@@ -169,9 +179,8 @@ pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan,
             ),
             inodes: least(INODES_MAX, spec.disk_files),
         },
-        PreparedImage::Rootfs { path, .. } => Root::Overlay {
-            lower: path.to_str().ok_or(PlanError::Image)?.to_owned(),
-        },
+        PreparedImage::Rootfs { path, .. } => overlay(std::slice::from_ref(path))?,
+        PreparedImage::Layers { layers, .. } => overlay(layers)?,
         PreparedImage::Empty => return Err(PlanError::Image),
     };
     let mut entries = if host_image {
@@ -391,7 +400,10 @@ fn arguments(spec: &SandboxSpec, users: Users) -> Vec<String> {
         format!("--work-dir={}", spec.work_dir),
     ];
     if let (Some(user), Users::Range { .. }) = (spec.user, users) {
-        argv.push(format!("--user={user}"));
+        argv.push(match spec.group {
+            Some(group) if group != user => format!("--user={user}:{group}"),
+            _ => format!("--user={user}"),
+        });
     }
     if host_owned(spec) {
         argv.push("--plain-modes=yes".to_owned());

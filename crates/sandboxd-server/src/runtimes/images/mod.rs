@@ -1,12 +1,45 @@
 //! Images on this host: from what an operator named to a root directory that is shared and never written.
 //!
-//! - [`unpack`]: a root filesystem in a tar file, unpacked once.
+//! - [`unpack`]: a tar, unpacked into a directory of its own; with [`stream`] its bytes, [`entries`] what they say,
+//!   [`place`] where they go.
+//! - [`tars`]: a root filesystem in a tar file that the configuration names.
+//! - [`digest`]: what names content. [`locks`]: who may change the store.
 
-pub mod unpack;
+mod config;
+pub mod digest;
+mod entries;
+mod error;
+mod garbage;
+mod import;
+mod locks;
+#[cfg(test)]
+mod made;
+mod manifest;
+mod pack;
+mod place;
+mod progress;
+mod pull;
+pub mod reference;
+mod registry;
+mod stack;
+mod store;
+mod stream;
+mod tars;
+mod unpack;
+
+pub use error::ImageError;
+pub use garbage::{LayerSummary, Removed, Summary};
+pub use import::{Imported, import, import_stream};
+pub use progress::{Event, Logged, Progress};
+pub use pull::pull;
+pub use registry::{Pull, Registries, Settings};
+pub use store::{Image, Images};
+pub use stream::{Cancel, CancelOnDrop};
+pub use unpack::UnpackError;
 
 use super::Source;
 use crate::backends::{PrepareError, PreparedImage};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Makes an image ready. `store` is where unpacked ones are kept. Blocks.
 ///
@@ -18,31 +51,35 @@ pub fn prepare(source: &Source, label: &str, store: &Path) -> Result<PreparedIma
         image: label.to_owned(),
         how,
     };
+    let broken = |cause: String| PrepareError::Broken {
+        image: label.to_owned(),
+        cause,
+    };
     match source {
         Source::Host => Ok(PreparedImage::Host),
         Source::Directory(path) => {
             let path = path
                 .canonicalize()
                 .map_err(|error| missing(format!("{}: {error}", path.display())))?;
-            looks_like_a_root(&path, label)?;
+            looks_like_a_root(std::slice::from_ref(&path)).map_err(broken)?;
             Ok(PreparedImage::Rootfs {
                 key: path.display().to_string(),
                 path,
             })
         }
         Source::Tar(path) => {
-            let (path, key) = unpack::unpacked(path, store).map_err(|error| match error {
-                unpack::UnpackError::Open { .. } => missing(error.to_string()),
+            let (path, key) = tars::unpacked(path, store, &stream::Cancel::default()).map_err(|error| match error {
+                tars::TarError::Open { .. } => missing(error.to_string()),
                 other => PrepareError::Broken {
                     image: label.to_owned(),
                     cause: other.to_string(),
                 },
             })?;
-            looks_like_a_root(&path, label)?;
+            looks_like_a_root(std::slice::from_ref(&path)).map_err(broken)?;
             Ok(PreparedImage::Rootfs { path, key })
         }
         Source::Image(name) => Err(missing(format!(
-            "this backend pulls nothing yet; unpack {name} into a directory, or save it as a root filesystem tar, and name that"
+            "it is kept by a name, and this backend knows none: sandboxd image pull {name}"
         ))),
         Source::Recipe(_) => Err(missing(
             "this backend builds nothing yet; build the recipe elsewhere, and name its root filesystem as a directory or tar".to_owned(),
@@ -50,26 +87,20 @@ pub fn prepare(source: &Source, label: &str, store: &Path) -> Result<PreparedIma
     }
 }
 
-/// A directory without programs is a mistake that is better told now than by every run.
-fn looks_like_a_root(path: &Path, label: &str) -> Result<(), PrepareError> {
-    let broken = |cause: &str| PrepareError::Broken {
-        image: label.to_owned(),
-        cause: format!("{}: {cause}", path.display()),
-    };
-    if path == Path::new("/") {
-        return Err(broken("the host's own root is no image; use \"host\""));
+/// Layers (the topmost first) without programs are a mistake that is better told now than by every run.
+fn looks_like_a_root(layers: &[PathBuf]) -> Result<(), String> {
+    if layers == [Path::new("/")] {
+        return Err("the host's own root is no image; use \"host\"".to_owned());
     }
-    if !path.is_dir() {
-        return Err(broken("not a directory"));
+    if let Some(missing) = layers.iter().find(|path| !path.is_dir()) {
+        return Err(format!("{}: not a directory", missing.display()));
     }
     let programs = ["bin", "usr", "sbin", "nix", "app"];
-    if programs
+    let mut all = layers
         .iter()
-        .all(|name| path.join(name).symlink_metadata().is_err())
-    {
-        return Err(broken(
-            "it has neither bin nor usr, so it is no root filesystem",
-        ));
+        .flat_map(|layer| programs.map(|name| layer.join(name)));
+    match all.any(|path| path.symlink_metadata().is_ok()) {
+        true => Ok(()),
+        false => Err("it has neither bin nor usr, so it is no root filesystem".to_owned()),
     }
-    Ok(())
 }

@@ -1,38 +1,73 @@
-//! A root filesystem tar, unpacked once.
+//! A tar, unpacked into a directory of its own.
 //!
-//! The tar is believed to be what the operator meant, and nothing more: an entry that would land outside, that is no
-//! plain file, directory or link, or that goes through a link is refused, and with it the whole image. It is unpacked
-//! beside its place and renamed into it, so that a half-unpacked image is never one.
+//! The tar is believed to be what its maker meant, and nothing more: an entry that would land outside, that is no plain
+//! file, directory or link, or that goes through a link is refused, and with it the whole tar. A layer says what it
+//! takes away from the layers below it by whiteouts; these become what overlayfs calls by that name, so that layers lie
+//! over each other without being copied together.
 
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
-use rustix::process::{Gid, Uid};
-use sha2::{Digest as _, Sha256};
-use std::fs::File;
-use std::io::{self, Read as _};
+use super::entries::{self, Entries, EntryError, Head, Kind};
+use super::place::{Attributes, Place, Unmade};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Entries of one image.
-const ENTRIES_MAX: u64 = 2_000_000;
-/// Directories above one entry.
-const DEPTH_MAX: usize = 128;
-/// Bytes of one image, unpacked.
-const BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
+/// The prefix of a whiteout's name.
+const WHITEOUT: &[u8] = b".wh.";
+/// The whiteout of everything below a directory.
+const OPAQUE: &[u8] = b".wh..wh..opq";
+/// Names that a former layer format used for itself.
+const WHITEOUT_META: &[u8] = b".wh..wh.";
 
-/// Why a tar is no image.
+/// What a tar may be at most.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Entries.
+    pub(super) entries: u64,
+    /// Bytes, unpacked.
+    pub(super) bytes: u64,
+    /// Directories above one entry.
+    pub(super) depth: usize,
+}
+
+impl Bounds {
+    /// Those of images.
+    pub(super) fn of_images() -> Self {
+        use crate::limits::{IMAGE_DEPTH_MAX, IMAGE_ENTRIES_MAX, IMAGE_LAYER_BYTES_MAX};
+        Self {
+            entries: IMAGE_ENTRIES_MAX,
+            bytes: IMAGE_LAYER_BYTES_MAX,
+            depth: IMAGE_DEPTH_MAX,
+        }
+    }
+}
+
+/// How a tar is unpacked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// Files get the owners that the tar names; otherwise they are ours.
+    pub(super) owners: bool,
+    /// Whether whiteouts mean something, or are names like any other.
+    pub(super) whiteouts: bool,
+    /// What it may be at most.
+    pub(super) bounds: Bounds,
+}
+
+/// What was unpacked.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Unpacked {
+    /// Bytes of all files together.
+    pub(super) bytes: u64,
+    /// Entries.
+    pub(super) entries: u64,
+    /// Directories that the tar has no entry for, but things in: a layer below has to say what they are.
+    pub(super) implied: BTreeSet<PathBuf>,
+}
+
+/// Why a tar was not unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// It cannot be read.
-    #[error("{path}: {cause}")]
-    Open {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
     /// An entry that is refused.
     #[error("the entry {entry:?} is refused: {why}")]
     Refused {
@@ -54,283 +89,177 @@ pub enum UnpackError {
     Io(#[from] io::Error),
 }
 
-/// The directory of an unpacked tar, and its key; unpacks it if that has not been done. A tar that was changed since is
-/// another image.
-///
-/// # Errors
-///
-/// Where it cannot be read, or is refused. Nothing is left then.
-pub fn unpacked(tar: &Path, store: &Path) -> Result<(PathBuf, String), UnpackError> {
-    let open = |cause| UnpackError::Open {
-        path: tar.to_owned(),
-        cause,
-    };
-    let tar_path = tar.canonicalize().map_err(open)?;
-    let mut file = File::open(&tar_path).map_err(open)?;
-    let metadata = file.metadata().map_err(open)?;
-    let identity = format!(
-        "{}\0{}\0{}\0{}.{}",
-        tar_path.display(),
-        metadata.len(),
-        metadata.ino(),
-        metadata.mtime(),
-        metadata.mtime_nsec()
-    );
-    let digest = Sha256::digest(identity.as_bytes());
-    let key: String = digest
-        .iter()
-        .take(16)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let place = store.join(&key);
-    let root = place.join("root");
-    if root.is_dir() {
-        return Ok((root, key));
-    }
-    private(store)?;
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(store.join(format!(".{key}.lock")))?;
-    // Another daemon, or another session of this one, may be at it.
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).map_err(io::Error::from)?;
-    if root.is_dir() {
-        return Ok((root, key));
-    }
-    let making = store.join(format!(".{key}.making"));
-    discard(&making)?;
-    private(&making)?;
-    let outcome = unpack(&mut file, &making.join("root"));
-    let outcome = outcome.and_then(|()| std::fs::rename(&making, &place).map_err(Into::into));
-    if let Err(error) = outcome {
-        discard(&making)?;
-        return Err(error);
-    }
-    Ok((root, key))
-}
-
-/// Removes what an unpacking that came to nothing left. Its depth is bounded by [`DEPTH_MAX`].
-fn discard(making: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(making) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-fn private(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-}
-
-fn unpack(file: &mut File, root: &Path) -> Result<(), UnpackError> {
-    std::fs::create_dir(root)?;
-    let top = rustix::fs::open(
-        root,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(io::Error::from)?;
-    rustix::fs::fchmod(&top, Mode::from_raw_mode(0o755)).map_err(io::Error::from)?;
-    let owners = rustix::process::geteuid().is_root();
-    let mut archive = tar::Archive::new(file);
-    let mut bytes = 0_u64;
-    let mut modes: Vec<(PathBuf, u32)> = Vec::new();
-    for (number, entry) in archive.entries()?.enumerate() {
-        let mut entry = entry?;
-        let path = entry.path()?.into_owned();
-        let name = path.display().to_string();
-        let refuse = |why| UnpackError::Refused {
-            entry: name.clone(),
-            why,
-        };
-        bytes = bytes.saturating_add(entry.size());
-        if number as u64 >= ENTRIES_MAX || bytes > BYTES_MAX {
-            return Err(refuse("the image is too large"));
+impl From<EntryError> for UnpackError {
+    fn from(error: EntryError) -> Self {
+        match error {
+            EntryError::Refused { entry, why } => Self::Refused { entry, why },
+            EntryError::Io(error) => Self::Io(error),
         }
-        let Some(path) = inside(&path).ok_or_else(|| refuse("it lies outside the image"))? else {
-            continue;
-        };
-        if path.components().count() > DEPTH_MAX {
+    }
+}
+
+/// Unpacks a tar into `root`, which is made, and reads it to its very end.
+pub(super) fn unpack(tar: impl Read, root: &Path, rules: &Rules) -> Result<Unpacked, UnpackError> {
+    let mut place = Place::make(root, rules.owners)?;
+    let mut archive = tar::Archive::new(tar);
+    let mut entries = Entries::of(&mut archive)?;
+    let mut done = Unpacked::default();
+    while let Some((head, mut content)) = entries.next()? {
+        done.entries += 1;
+        done.bytes = done.bytes.saturating_add(head.size);
+        let name = || String::from_utf8_lossy(&head.path).into_owned();
+        let refuse = |why| UnpackError::Refused { entry: name(), why };
+        if done.entries > rules.bounds.entries {
+            return Err(refuse("there are too many"));
+        }
+        if done.bytes > rules.bounds.bytes {
+            return Err(refuse("there is too much in them"));
+        }
+        let path = Path::new(OsStr::from_bytes(&head.path));
+        let path = inside(path).ok_or_else(|| refuse("it lies outside the image"))?;
+        if path.components().count() > rules.bounds.depth {
             return Err(refuse("it lies too deep"));
         }
-        let made = make(&top, &path, &mut entry, owners, &mut modes);
-        made.map_err(|error| match error {
+        one(&mut place, &path, &head, &mut content, rules).map_err(|error| match error {
             Unmade::Refused(why) => refuse(why),
             Unmade::Failed(cause) => UnpackError::Entry {
-                entry: name.clone(),
+                entry: name(),
                 cause,
             },
         })?;
     }
-    // Last, so that a directory without write permission does not stop what comes into it.
-    for (path, mode) in modes.iter().rev() {
-        let directory = directory(&top, path).map_err(io::Error::from)?;
-        rustix::fs::fchmod(&directory, Mode::from_raw_mode(*mode)).map_err(io::Error::from)?;
-    }
-    Ok(())
+    done.implied = place.finish()?;
+    // The digest is one of the whole, what follows the last entry included.
+    io::copy(&mut archive.into_inner(), &mut io::sink())?;
+    Ok(done)
 }
 
-/// A path below the root, without `.`; nothing for the root itself, an error for what lies outside.
-fn inside(path: &Path) -> Option<Option<PathBuf>> {
+/// A path below the root, without `.`; empty for the root itself, nothing for what lies outside.
+fn inside(path: &Path) -> Option<PathBuf> {
     let mut clean = PathBuf::new();
     for component in path.components() {
         match component {
-            Component::Normal(part) if !part.as_bytes().contains(&0) => clean.push(part),
+            Component::Normal(part) => clean.push(part),
             Component::CurDir => {}
             _ => return None,
         }
     }
-    Some((!clean.as_os_str().is_empty()).then_some(clean))
+    Some(clean)
 }
 
-enum Unmade {
-    Refused(&'static str),
-    Failed(io::Error),
-}
-
-impl From<Errno> for Unmade {
-    fn from(errno: Errno) -> Self {
-        match errno {
-            Errno::LOOP | Errno::XDEV => Self::Refused("it goes through a link"),
-            errno => Self::Failed(errno.into()),
-        }
-    }
-}
-
-impl From<io::Error> for Unmade {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-fn make<R: io::Read>(
-    top: &OwnedFd,
+fn one(
+    place: &mut Place,
     path: &Path,
-    entry: &mut tar::Entry<'_, R>,
-    owners: bool,
-    modes: &mut Vec<(PathBuf, u32)>,
+    head: &Head,
+    content: &mut impl Read,
+    rules: &Rules,
 ) -> Result<(), Unmade> {
-    let kind = entry.header().entry_type();
-    let mode = entry.header().mode()? & 0o7777;
-    let name = path.file_name().unwrap_or_default();
-    let parent = parents(top, path.parent().unwrap_or(Path::new("")))?;
-    if kind.is_dir() {
-        match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno.into()),
+    let attributes = attributes(head, rules.owners)?;
+    if head.kind == Kind::Directory {
+        return place.directory(path, &attributes);
+    }
+    let Some(name) = path.file_name() else {
+        return Err(Unmade::Refused("the root of an image is a directory"));
+    };
+    let parent = path.parent().unwrap_or(Path::new(""));
+    if rules.whiteouts && name.as_bytes().starts_with(WHITEOUT) {
+        return whiteout(place, parent, name.as_bytes());
+    }
+    match head.kind {
+        Kind::File => place.file(parent, name, content, head.size, &attributes),
+        Kind::Symlink if head.link.is_empty() => Err(Unmade::Refused("it is a link to nothing")),
+        Kind::Symlink => place.symlink(parent, name, &head.link, &attributes),
+        Kind::HardLink => {
+            let target = inside(Path::new(OsStr::from_bytes(&head.link)));
+            let target = target.filter(|target| target.file_name().is_some());
+            let target =
+                target.ok_or(Unmade::Refused("it links to something outside the image"))?;
+            place.hard_link(parent, name, &target)
         }
-        // What exists may be a link: then it is none of ours.
-        let made = directory(&parent, Path::new(name))?;
-        own(&made, entry, owners)?;
-        modes.push((path.to_owned(), mode));
+        // The sandbox has a `/dev` of its own.
+        Kind::Special if path.starts_with("dev") => Ok(()),
+        Kind::Special => Err(Unmade::Refused("it is a device or a FIFO")),
+        Kind::Directory => Ok(()),
+    }
+}
+
+fn whiteout(place: &mut Place, parent: &Path, name: &[u8]) -> Result<(), Unmade> {
+    if name == OPAQUE {
+        return place.opaque(parent);
+    }
+    if name.starts_with(WHITEOUT_META) {
         return Ok(());
     }
-    remove_old(&parent, name)?;
-    if kind.is_file() || kind.is_contiguous() {
-        let file = rustix::fs::openat(
-            &parent,
-            name,
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::from_raw_mode(0o600),
-        )?;
-        let mut file = File::from(file);
-        let size = entry.size();
-        let copied = io::copy(&mut entry.by_ref().take(size), &mut file)?;
-        if copied != size {
-            return Err(Unmade::Refused("the archive ends in the middle of it"));
-        }
-        let file = OwnedFd::from(file);
-        own(&file, entry, owners)?;
-        // After the owner, since a change of owner takes setuid and setgid away.
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-    } else if kind.is_symlink() {
-        let target = entry
-            .link_name_bytes()
-            .ok_or(Unmade::Refused("it is a link to nothing"))?;
-        rustix::fs::symlinkat(&*target, &parent, name)?;
-        if owners {
-            let (uid, gid) = ids(entry)?;
-            let flags = AtFlags::SYMLINK_NOFOLLOW;
-            rustix::fs::chownat(&parent, name, Some(uid), Some(gid), flags)?;
-        }
-    } else if kind.is_hard_link() {
-        let target = entry
-            .link_name()?
-            .ok_or(Unmade::Refused("it is a link to nothing"))?;
-        let target = inside(&target)
-            .flatten()
-            .ok_or(Unmade::Refused("it links to something outside the image"))?;
-        let from = parents(top, target.parent().unwrap_or(Path::new("")))?;
-        let source = target.file_name().unwrap_or_default();
-        rustix::fs::linkat(&from, source, &parent, name, AtFlags::empty())?;
-    } else if kind.is_character_special() && path.starts_with("dev") {
-        // The sandbox has a `/dev` of its own.
-    } else if kind.is_pax_global_extensions() {
-        // Speaks of the archive, not of a file.
-    } else {
-        return Err(Unmade::Refused(
-            "it is a device, a FIFO or something unknown",
-        ));
-    }
-    Ok(())
-}
-
-fn remove_old(parent: &OwnedFd, name: &std::ffi::OsStr) -> Result<(), Unmade> {
-    match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::ISDIR) => Err(Unmade::Refused("it would take the place of a directory")),
-        Err(errno) => Err(errno.into()),
+    let hidden = name.get(WHITEOUT.len()..).unwrap_or_default();
+    match hidden {
+        b"" | b"." | b".." => Err(Unmade::Refused("it hides no name")),
+        hidden => place.whiteout(parent, OsStr::from_bytes(hidden)),
     }
 }
 
-/// A directory below the root that every entry's parents lie in; made where it is missing, never through a link.
-fn parents(top: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
-    let mut at = rustix::io::fcntl_dupfd_cloexec(top, 3)?;
-    for part in path {
-        at = match directory(&at, Path::new(part)) {
-            Err(Errno::NOENT) => {
-                rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(0o755))?;
-                directory(&at, Path::new(part))?
-            }
-            other => other?,
-        };
-    }
-    Ok(at)
-}
-
-fn directory(at: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat2(
-        at,
-        path,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
-    )
-}
-
-fn ids<R: io::Read>(entry: &tar::Entry<'_, R>) -> Result<(Uid, Gid), Unmade> {
+/// What is taken over of an entry's owners, bits and extended attributes.
+fn attributes(head: &Head, owners: bool) -> Result<Attributes, Unmade> {
     let small = |id: u64| {
         u32::try_from(id)
             .ok()
-            .filter(|id| *id < 65_536)
+            .filter(|id| *id < entries::IDS)
             .ok_or(Unmade::Refused("its owner is no id below 65536"))
     };
-    let uid = small(entry.header().uid()?)?;
-    let gid = small(entry.header().gid()?)?;
-    Ok((Uid::from_raw(uid), Gid::from_raw(gid)))
+    let owner = match owners {
+        true => Some((small(head.uid)?, small(head.gid)?)),
+        false => None,
+    };
+    let mut extended = Vec::new();
+    for (name, value) in &head.attributes {
+        match fate(name) {
+            Fate::Kept => extended.push((name.clone(), value.clone())),
+            Fate::KeptByRoot if owners => extended.push((name.clone(), value.clone())),
+            Fate::KeptByRoot | Fate::Dropped => {}
+            Fate::Refused => {
+                return Err(Unmade::Refused(
+                    "it has an extended attribute that belongs to the file system itself",
+                ));
+            }
+        }
+    }
+    Ok(Attributes {
+        owner,
+        // A set-uid file lends nothing inside a sandbox, and must lend nothing to whoever finds it on the host.
+        mode: head.mode
+            & if head.kind == Kind::Directory {
+                0o3777
+            } else {
+                0o1777
+            },
+        modified: head.modified,
+        extended,
+    })
 }
 
-fn own<R: io::Read>(file: &OwnedFd, entry: &tar::Entry<'_, R>, owners: bool) -> Result<(), Unmade> {
-    if owners {
-        let (uid, gid) = ids(entry)?;
-        rustix::fs::fchown(file, Some(uid), Some(gid))?;
+/// What becomes of an extended attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Kept,
+    /// Only root can set it, and for others it would mean nothing.
+    KeptByRoot,
+    /// It speaks of the machine on which the image was made.
+    Dropped,
+    /// It would steer the overlay.
+    Refused,
+}
+
+fn fate(name: &[u8]) -> Fate {
+    match name {
+        b"security.capability" | b"system.posix_acl_access" | b"system.posix_acl_default" => {
+            Fate::KeptByRoot
+        }
+        name if name.starts_with(b"trusted.") || name.starts_with(b"user.overlay.") => {
+            Fate::Refused
+        }
+        name if name.starts_with(b"user.") => Fate::Kept,
+        _ => Fate::Dropped,
     }
-    Ok(())
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -25,6 +25,7 @@ struct Made {
     enforced: Enforced,
     keeps: bool,
     meter: Arc<dyn Meter>,
+    user: u32,
 }
 
 impl Owner {
@@ -47,6 +48,7 @@ impl Owner {
                     detail.client = Some(made.client);
                     detail.enforced = made.enforced;
                     detail.meter = made.meter;
+                    detail.user = Some(made.user);
                 };
                 let event = Event::Started { keeps };
                 let _ = self
@@ -121,6 +123,7 @@ impl Owner {
                     enforced,
                     meter,
                     keeps,
+                    user: spec.user.unwrap_or(0),
                 })
             }
             Err(cause) => {

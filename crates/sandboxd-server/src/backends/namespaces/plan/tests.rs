@@ -35,6 +35,7 @@ fn spec(image: PreparedImage) -> SandboxSpec {
         tmpfs_bytes: Some(64 << 20),
         network: crate::backends::Network::None,
         user: None,
+        group: None,
         keep_layer: false,
         allow_unenforced: Vec::new(),
     }

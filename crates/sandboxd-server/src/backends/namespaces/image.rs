@@ -1,0 +1,211 @@
+//! From a runtime to an image that is on this host: found, fetched from a registry, or unpacked from a file.
+
+use super::{Inner, lock};
+use crate::backends::{CreateError, PrepareError, PreparedImage, SandboxSpec};
+use crate::id::SandboxId;
+use crate::limits::IMAGE_PULL_SECONDS_MAX;
+use crate::runtimes::images::digest::Digest;
+use crate::runtimes::images::reference::Reference;
+use crate::runtimes::images::{self, Image, Images, Logged, Pull, Registries, Settings};
+use crate::runtimes::{Runtime, Source};
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+/// What came of fetching an image; in words where nothing.
+type Fetched = Shared<BoxFuture<'static, Result<(), String>>>;
+
+/// Images from registries, each fetched once however many wait for it, and to its end whoever gives up waiting.
+#[derive(Debug)]
+pub(super) struct Pulls {
+    pub(super) images: Images,
+    settings: Settings,
+    /// Made when it is first needed: reading the system's certificates takes a while.
+    registries: OnceLock<Result<Registries, String>>,
+    /// What is being fetched, by name; held only to look and to put.
+    running: Mutex<HashMap<String, Fetched>>,
+    /// Who fetches; likewise.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Pulls {
+    pub(super) fn new(images: Images, settings: Settings) -> Self {
+        Self {
+            images,
+            settings,
+            registries: OnceLock::new(),
+            running: Mutex::new(HashMap::new()),
+            tasks: Mutex::new(JoinSet::new()),
+        }
+    }
+
+    fn registries(&self) -> Result<&Registries, String> {
+        let made = || Registries::new(self.settings.clone()).map_err(|error| error.to_string());
+        self.registries
+            .get_or_init(made)
+            .as_ref()
+            .map_err(Clone::clone)
+    }
+
+    /// Ends what is being fetched; the next one goes on with it.
+    pub(super) async fn end(&self) {
+        let mut tasks = std::mem::take(&mut *lock(&self.tasks));
+        tasks.shutdown().await;
+    }
+}
+
+/// Makes a runtime's image ready.
+pub(super) async fn prepare(
+    inner: &Arc<Inner>,
+    runtime: &Runtime,
+) -> Result<PreparedImage, PrepareError> {
+    match &runtime.source {
+        Source::Image(name) => named(inner, name, &runtime.label).await,
+        source => {
+            let (source, label) = (source.clone(), runtime.label.clone());
+            let store = inner.state_dir.join("images");
+            off_thread(&runtime.label, move || {
+                images::prepare(&source, &label, &store)
+            })
+            .await
+        }
+    }
+}
+
+async fn off_thread<T: Send + 'static>(
+    label: &str,
+    work: impl FnOnce() -> Result<T, PrepareError> + Send + 'static,
+) -> Result<T, PrepareError> {
+    let broken = |cause: String| PrepareError::Broken {
+        image: label.to_owned(),
+        cause,
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| broken(error.to_string()))?
+}
+
+async fn named(inner: &Arc<Inner>, name: &str, label: &str) -> Result<PreparedImage, PrepareError> {
+    let missing = |how: String| PrepareError::Missing {
+        image: label.to_owned(),
+        how,
+    };
+    let reference = Reference::parse(name).map_err(|error| missing(error.to_string()))?;
+    if let Some(found) = here(inner, &reference, label).await? {
+        return Ok(found);
+    }
+    if inner.pulls.settings.pull == Pull::Never {
+        return Err(missing(format!(
+            "sandboxd image pull {reference} fetches it"
+        )));
+    }
+    let fetched = fetch(inner, &reference).await;
+    fetched.map_err(|why| {
+        missing(format!(
+            "{why}; sandboxd image pull {reference} tries again"
+        ))
+    })?;
+    let found = here(inner, &reference, label).await?;
+    found.ok_or_else(|| missing("it was removed at once".to_owned()))
+}
+
+/// The image of a name, if it is here.
+async fn here(
+    inner: &Arc<Inner>,
+    name: &Reference,
+    label: &str,
+) -> Result<Option<PreparedImage>, PrepareError> {
+    let (images, name, image) = (inner.pulls.images.clone(), name.clone(), label.to_owned());
+    let look = move || {
+        let found = images.find(&name).and_then(|id| match id {
+            Some(id) => images.open(&id),
+            None => Ok(None),
+        });
+        let found = found.map_err(|error| PrepareError::Broken {
+            image,
+            cause: error.to_string(),
+        })?;
+        Ok(found.map(prepared))
+    };
+    off_thread(label, look).await
+}
+
+fn prepared(image: Image) -> PreparedImage {
+    PreparedImage::Layers {
+        layers: image.layers,
+        key: image.id.to_string(),
+        defaults: image.defaults,
+        hold: image.hold,
+    }
+}
+
+fn fetch(inner: &Arc<Inner>, name: &Reference) -> Fetched {
+    let text = name.to_string();
+    let mut running = lock(&inner.pulls.running);
+    if let Some(fetched) = running.get(&text) {
+        return fetched.clone();
+    }
+    let (done, told) = oneshot::channel();
+    let fetched: Fetched = told
+        .map(|told| told.unwrap_or_else(|_| Err("the service is ending".to_owned())))
+        .boxed()
+        .shared();
+    running.insert(text.clone(), fetched.clone());
+    let (inner, name) = (Arc::clone(inner), name.clone());
+    let theirs = Arc::clone(&inner);
+    let mut tasks = lock(&theirs.pulls.tasks);
+    while tasks.try_join_next().is_some() {}
+    tasks.spawn(async move {
+        let outcome = pull(&inner, &name).await;
+        if let Err(why) = &outcome {
+            tracing::warn!(image = %name, why, "an image could not be fetched");
+        }
+        lock(&inner.pulls.running).remove(&text);
+        let _ = done.send(outcome);
+    });
+    fetched
+}
+
+async fn pull(inner: &Inner, name: &Reference) -> Result<(), String> {
+    let registries = inner.pulls.registries()?;
+    let progress = Logged {
+        image: name.to_string(),
+    };
+    let pulled = images::pull(&inner.pulls.images, registries, name, &progress);
+    match tokio::time::timeout(Duration::from_secs(IMAGE_PULL_SECONDS_MAX), pulled).await {
+        Ok(pulled) => pulled.map(drop).map_err(|error| error.to_string()),
+        Err(_) => Err(format!("not fetched within {IMAGE_PULL_SECONDS_MAX} s")),
+    }
+}
+
+/// The specification of a sandbox that wakes: its layer lies over the image that it was made with, whatever the
+/// runtime's name means by now. Nothing where that is what is asked for, or is not here.
+pub(super) async fn of_kept_layer(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+) -> Result<Option<SandboxSpec>, CreateError> {
+    let failed = |cause: String| CreateError::Step {
+        step: "finding the kept layer's image".to_owned(),
+        cause,
+    };
+    let (theirs, at) = (Arc::clone(inner), id.clone());
+    let asked = super::create::image_of(spec).to_owned();
+    let found = tokio::task::spawn_blocking(move || {
+        let noted = theirs.layers.image(&at).filter(|noted| *noted != asked);
+        match noted.and_then(|noted| Digest::parse(&noted)) {
+            Some(noted) => theirs.pulls.images.open(&noted),
+            None => Ok(None),
+        }
+    })
+    .await
+    .map_err(|error| failed(error.to_string()))?
+    .map_err(|error| failed(error.to_string()))?;
+    Ok(found.map(|image| SandboxSpec {
+        image: prepared(image),
+        ..spec.clone()
+    }))
+}
