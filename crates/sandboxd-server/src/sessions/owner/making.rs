@@ -64,7 +64,7 @@ impl Owner {
     }
 
     /// A first sandbox is a start, every other one a wake.
-    pub(super) fn say_started(&self, layer: bool, failed: Option<&str>, took: Duration) {
+    fn say_started(&self, layer: bool, failed: Option<&str>, took: Duration) {
         let table = self.shared.table();
         let state = table.house.get(&self.id).map(|rental| &rental.state);
         let is_first = matches!(state, Some(State::Opening { .. }));
@@ -96,7 +96,7 @@ impl Owner {
     }
 
     /// Image, workspace, sandbox, guest, record: each with its deadline, each with its cause.
-    pub(super) async fn make(&self, sandbox: &SandboxId, layer: bool) -> Result<Made, String> {
+    async fn make(&self, sandbox: &SandboxId, layer: bool) -> Result<Made, String> {
         let spec = self.specify(layer).await?;
         let start = if layer {
             backends::Start::KeptLayer
@@ -134,7 +134,7 @@ impl Owner {
     }
 
     /// What the sandbox is to be, with its image and its workspace ready.
-    pub(super) async fn specify(&self, layer: bool) -> Result<SandboxSpec, String> {
+    async fn specify(&self, layer: bool) -> Result<SandboxSpec, String> {
         let (service, runtime, may_be_new, files_outside) = {
             let table = self.shared.table();
             let rental = table.house.get(&self.id).ok_or("the session is gone")?;
@@ -180,7 +180,7 @@ impl Owner {
     }
 
     /// The guest's first words, while the record is written: before anybody hears of the sandbox.
-    pub(super) async fn greet(
+    async fn greet(
         &self,
         sandbox: &SandboxId,
         running: Running,
@@ -200,7 +200,7 @@ impl Owner {
     }
 
     /// Never used in silence.
-    pub(super) fn say_torn(&self, sandbox: &SandboxId) {
+    fn say_torn(&self, sandbox: &SandboxId) {
         let what = "the host went down while this write layer was in use: what was written last may be lost or damaged";
         tracing::warn!(session = %self.id, %sandbox, "{what}");
         let happened = Happened {
@@ -214,7 +214,7 @@ impl Owner {
     }
 
     /// The record of a sandbox that did not come to anything.
-    pub(super) async fn take_back(&self, sandbox: &SandboxId, layer: bool) {
+    async fn take_back(&self, sandbox: &SandboxId, layer: bool) {
         let before = {
             let table = self.shared.table();
             let rental = table.house.get(&self.id);

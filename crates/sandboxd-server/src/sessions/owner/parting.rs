@@ -29,7 +29,7 @@ impl Owner {
     }
 
     /// A sandbox that fell by itself is no sleep, and says nothing here.
-    pub(super) fn say_slept(&self, layer: bool, going: Option<Going>) {
+    fn say_slept(&self, layer: bool, going: Option<Going>) {
         let (going, files) = {
             let mut table = self.shared.table();
             let files = table.house.get(&self.id).is_some_and(|r| r.files_outside);
@@ -44,7 +44,7 @@ impl Owner {
     }
 
     /// Ends a sandbox, keeps what lives on, and writes down what that is. Answers whether a layer was kept.
-    pub(super) async fn put_away(&mut self, sandbox: &SandboxId) -> bool {
+    async fn put_away(&mut self, sandbox: &SandboxId) -> bool {
         let mut layer = false;
         let files_outside = {
             let table = self.shared.table();
@@ -89,7 +89,7 @@ impl Owner {
     }
 
     /// Whether the backend has a layer of this sandbox, and nothing that still writes into it.
-    pub(super) async fn is_kept(&self, sandbox: &SandboxId) -> bool {
+    async fn is_kept(&self, sandbox: &SandboxId) -> bool {
         let listed = bounded(STOP_SECONDS_MAX, self.shared.backend.list()).await;
         let Some(Ok(found)) = listed else {
             return false;
@@ -141,7 +141,7 @@ impl Owner {
     }
 
     /// A workspace's time runs from its last use, not from the session's beginning.
-    pub(super) async fn mark_used(&self) {
+    async fn mark_used(&self) {
         let touched = self.shared.workspaces.clone().touch(self.id.clone());
         let _ = bounded(WORKSPACE_SECONDS_MAX, touched).await;
     }
@@ -181,7 +181,7 @@ impl Owner {
     }
 
     /// Ends the link.
-    pub(super) fn let_go(&mut self, sandbox: &SandboxId) {
+    fn let_go(&mut self, sandbox: &SandboxId) {
         if let Some(held) = self.held.take_if(|held| held.sandbox == *sandbox) {
             held.client.close();
         }
