@@ -3,9 +3,10 @@
 //! A native operation is done by the guest while the sandbox runs, and by the descriptor walk on the stored workspace
 //! otherwise. Both apply one rule, so the client cannot tell.
 
+use super::detail::Detail;
 use super::runs::own;
 use super::spec::user_of;
-use super::table::{Detail, Shared};
+use super::table::Shared;
 use super::visit::{Reached, Visit};
 use super::words::{
     FollowDone, FollowError, FollowFile, Happened, NativeDone, NativeError, NativeFile, UseError,

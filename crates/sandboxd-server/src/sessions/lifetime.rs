@@ -1,9 +1,10 @@
 //! How long a session lasts and when it sleeps, as its client asks.
 
 use super::admission::NoStep;
+use super::detail::Detail;
 use super::life::{Going, Sleep};
 use super::state::{Event, Refusal, State};
-use super::table::{Detail, Shared};
+use super::table::Shared;
 use super::words::UseError;
 use crate::id::SessionId;
 use crate::limits::{HIBERNATE_SECONDS_MAX, LEDGER_SECONDS_MAX};

@@ -2,12 +2,14 @@
 //!
 //! A request walks: [`Sessions`] (asked by `api`) → `visit` (counted as in flight; wakes and heals) → `runs` or `files`
 //! (what is done inside) or `opening` (the checks of an open). What a session may become is decided in `state` and
-//! `admission`, which are pure; `table` holds all of it under one lock that nobody holds over I/O; `owner` makes and
-//! removes sandboxes, one task per session that holds one, and writes into the `ledger`, as the `journal` does for what may
-//! be written a moment late; `recovery` takes up what an earlier daemon has written; `reaper` ends what nobody uses.
+//! `admission`, which are pure; `table` holds all of it, each session's `detail` too, under one lock that nobody holds over
+//! I/O; `owner` makes and removes sandboxes, one task per session that holds one, and writes into the `ledger`, as the
+//! `journal` does for what may be written a moment late; `recovery` takes up what an earlier daemon has written; `reaper`
+//! ends what nobody uses.
 
 mod admission;
 mod clock_jump;
+mod detail;
 mod events;
 mod files;
 mod journal;

@@ -1,8 +1,9 @@
 //! Opening a session, or taking an open one: the checks in their order, then a wait for the owner.
 
 use super::admission::{Newcomer, NoRoom};
+use super::detail::{Detail, Stage};
 use super::state::State;
-use super::table::{Detail, Shared, Stage, Table};
+use super::table::{Shared, Table};
 use super::visit::Visit;
 use super::words::{Open, OpenError, Opened, UseError};
 use crate::id::{SandboxId, SessionId};

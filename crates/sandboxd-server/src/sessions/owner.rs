@@ -5,9 +5,10 @@
 mod making;
 mod parting;
 
+use super::detail::Detail;
 use super::ledger::Standing;
 use super::state::{Action, Event};
-use super::table::{Detail, Shared};
+use super::table::Shared;
 use crate::id::{SandboxId, SessionId};
 use crate::limits::LEDGER_SECONDS_MAX;
 use futures::FutureExt as _;
@@ -87,7 +88,7 @@ impl Owner {
         let note = {
             let event = event.clone();
             move |detail: &mut Detail| {
-                detail.stage.send_modify(|stage| match event {
+                detail.stage.change(|stage| match event {
                     Event::StartFailed => {
                         stage.failures += 1;
                         stage.cause = cause;

@@ -5,9 +5,10 @@
 //! be a lie. What the records say differently afterwards is written before the first request. Layers that no session on
 //! record has are removed: nobody could ever wake them.
 
+use super::detail::Detail;
 use super::ledger::{LedgerError, Record, Recorded, Standing};
 use super::state::{Rental, State};
-use super::table::{Detail, Shared};
+use super::table::Shared;
 use super::words::StartError;
 use crate::backends::Found;
 use crate::id::{SandboxId, SessionId};

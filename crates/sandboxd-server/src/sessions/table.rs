@@ -3,29 +3,26 @@
 
 use super::admission::{Ceilings, House, NoRoom, NoStep, Orders};
 use super::clock_jump::Watched;
-use super::events::EventLog;
+use super::detail::Detail;
 use super::ledger::{Ledger, Record, Standing};
 use super::life::{Going, Sleep};
 use super::metered::Metered;
 use super::owner;
 use super::readiness::LastAnswer;
 use super::state::{Action, Event, Rental, State};
-use super::words::{Happened, Labels, View};
-use crate::auth::session_tokens::{Nonce, SessionTokens};
-use crate::backends::{Backend, Enforced, Meter, NoMeter, Usage};
+use super::words::{Happened, View};
+use crate::auth::session_tokens::SessionTokens;
+use crate::backends::{Backend, Enforced, NoMeter};
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::config::Service;
-use crate::id::{RunId, SandboxId, SessionId};
-use crate::runtimes::Runtime;
+use crate::id::{SandboxId, SessionId};
 use crate::telemetry::metrics::{Eviction, Metrics, SessionStates};
 use crate::workspaces::Workspaces;
-use sandboxd_protocol::client::Client;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
-use tokio::time::Instant;
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -74,80 +71,6 @@ pub(super) struct Table {
     pub(super) unwritten: HashSet<SessionId>,
     /// Whether the daemon ends.
     pub(super) stopping: bool,
-}
-
-/// What is known of a session besides its life.
-#[derive(Debug)]
-pub(super) struct Detail {
-    pub(super) serial: u64,
-    /// What its runtime is called.
-    pub(super) alias: String,
-    /// Its runtime; none where a restart did not find it on the allowlist any more.
-    pub(super) runtime: Option<Arc<Runtime>>,
-    pub(super) nonce: Nonce,
-    /// What clients call it.
-    pub(super) labels: Labels,
-    pub(super) created: Duration,
-    /// Whether its stored files have to be there already when it first opens.
-    pub(super) attached: bool,
-    pub(super) log: EventLog,
-    /// On its way to sleep, and why.
-    pub(super) going: Option<Going>,
-    /// When its log last said that it was refused something.
-    pub(super) refused: Option<Instant>,
-    pub(super) sample: Option<Sample>,
-    /// Kills for memory in the last sandbox that were seen.
-    pub(super) kills: Option<(SandboxId, u64)>,
-    pub(super) runs: Runs,
-    /// The sandbox's guest, while the session is resident.
-    pub(super) client: Option<Client>,
-    /// What its ceilings have done.
-    pub(super) meter: Arc<dyn Meter>,
-    pub(super) enforced: Enforced,
-    /// The uid that runs have, once a sandbox has started.
-    pub(super) user: Option<u32>,
-    /// Whoever waits for a transition looks here; the owner says here why one failed.
-    pub(super) stage: watch::Sender<Stage>,
-    /// The owner's mailbox, while there is an owner.
-    owner: Option<mpsc::Sender<Action>>,
-}
-
-/// What waiters look at: it changes with every transition.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Stage {
-    /// How many times a sandbox of this session did not start.
-    pub(super) failures: u64,
-    /// Why the last one did not.
-    pub(super) cause: Option<String>,
-    /// Why something is left of the session, although it is closed.
-    pub(super) left: Option<String>,
-}
-
-/// The last usage sample of a session.
-#[derive(Debug, Clone)]
-pub(super) struct Sample {
-    pub(super) sandbox: SandboxId,
-    /// By the steady clock.
-    pub(super) at: Duration,
-    pub(super) usage: Option<Usage>,
-    pub(super) cpu_percent: Option<f64>,
-}
-
-/// The runs that can be stopped by their ids; one id may be in use twice.
-#[derive(Debug, Default)]
-pub(super) struct Runs {
-    pub(super) by_id: HashMap<RunId, Vec<Arc<RunSwitch>>>,
-    /// Rings whenever a run appears.
-    pub(super) appeared: Arc<Notify>,
-}
-
-/// Stops one run, and says when it is over.
-#[derive(Debug, Default)]
-pub(super) struct RunSwitch {
-    /// Asks it to stop.
-    pub(super) stop: CancellationToken,
-    /// It is over.
-    pub(super) over: CancellationToken,
 }
 
 /// Longest queue of orders that one owner can have: each order waits for the report of the one before, save for a
@@ -305,7 +228,10 @@ impl Shared {
             if is_over {
                 detail.owner = None;
             }
-            detail.stage.send_modify(|_| {});
+            detail.stage.ring();
+            if matches!(rental.state, State::Hibernated { .. }) {
+                detail.rest();
+            }
         }
     }
 
@@ -434,68 +360,6 @@ impl Table {
         match rental.state {
             State::Opening { .. } | State::Closing { .. } => None,
             _ => Some((rental, self.details.get(id)?)),
-        }
-    }
-}
-
-impl Detail {
-    /// Of a session that an earlier daemon has written down.
-    pub(super) fn taken_up(
-        serial: u64,
-        record: Record,
-        runtime: Option<Arc<Runtime>>,
-        latest_event: u64,
-    ) -> Self {
-        Self {
-            serial,
-            alias: record.runtime,
-            runtime,
-            nonce: record.nonce,
-            labels: record.labels,
-            created: record.created,
-            attached: true,
-            log: EventLog::written_to(latest_event),
-            going: None,
-            refused: None,
-            sample: None,
-            kills: None,
-            runs: Runs::default(),
-            client: None,
-            meter: Arc::new(NoMeter),
-            enforced: Enforced::default(),
-            user: None,
-            stage: watch::Sender::new(Stage::default()),
-            owner: None,
-        }
-    }
-
-    /// Of a session that begins.
-    pub(super) fn new(
-        serial: u64,
-        runtime: Arc<Runtime>,
-        labels: Labels,
-        created: Duration,
-    ) -> Self {
-        Self {
-            serial,
-            alias: runtime.alias.clone(),
-            runtime: Some(runtime),
-            nonce: Nonce::generate(),
-            labels,
-            created,
-            attached: false,
-            log: EventLog::default(),
-            going: None,
-            refused: None,
-            sample: None,
-            kills: None,
-            runs: Runs::default(),
-            client: None,
-            meter: Arc::new(NoMeter),
-            enforced: Enforced::default(),
-            user: None,
-            stage: watch::Sender::new(Stage::default()),
-            owner: None,
         }
     }
 }

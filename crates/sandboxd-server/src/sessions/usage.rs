@@ -1,8 +1,9 @@
 //! What sessions use: sampled through the backend, all that are stale in one call, and kept for a few seconds.
 
+use super::detail::Sample;
 use super::limited::Limit;
 use super::state::State;
-use super::table::{Sample, Shared};
+use super::table::Shared;
 use super::words::{Happened, UsageView};
 use crate::backends::Usage;
 use crate::id::{SandboxId, SessionId};
@@ -114,12 +115,12 @@ async fn sample(shared: &Arc<Shared>, stale: &[(SessionId, SandboxId)]) {
                 continue;
             };
             let before = detail.sample.take().filter(|s| s.sandbox == *sandbox);
-            detail.sample = Some(Sample {
+            detail.sample = Some(Box::new(Sample {
                 sandbox: sandbox.clone(),
                 at: now,
                 usage,
                 cpu_percent: before.and_then(|before| cpu_percent(&before, usage?, now)),
-            });
+            }));
         }
         let kills = usage.and_then(|usage| usage.memory_kills);
         note_kills(shared, id, sandbox, kills, false);

@@ -111,7 +111,7 @@ impl Visit {
     /// One look under the lock: reached, to be waited for, or hopeless.
     fn look(
         &self,
-        stage: &mut tokio::sync::watch::Receiver<super::table::Stage>,
+        stage: &mut tokio::sync::watch::Receiver<super::detail::Stage>,
         failures_before: u64,
     ) -> Result<Option<Reached>, UseError> {
         let now = self.shared.clock.now();

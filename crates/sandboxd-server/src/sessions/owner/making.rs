@@ -7,11 +7,11 @@ use crate::limits::{
     CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX, PREPARE_SECONDS_MAX, STOP_SECONDS_MAX,
     WORKSPACE_SECONDS_MAX,
 };
+use crate::sessions::detail::Detail;
 use crate::sessions::ledger::Standing;
 use crate::sessions::life;
 use crate::sessions::spec::sandbox_spec;
 use crate::sessions::state::{Event, State};
-use crate::sessions::table::Detail;
 use crate::sessions::words::Happened;
 use crate::telemetry::metrics::Start;
 use sandboxd_protocol::client::Client;

@@ -7,9 +7,10 @@ mod stopping;
 
 pub(super) use stopping::stop;
 
+use super::detail::RunSwitch;
 use super::events::shell_quoted;
 use super::limited::Limited;
-use super::table::{RunSwitch, Shared};
+use super::table::Shared;
 use super::visit::Visit;
 use super::words::{ExecDone, Happened, Ran, RunAsk, RunDone, UseError};
 use crate::id::SessionId;

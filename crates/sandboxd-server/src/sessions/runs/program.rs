@@ -1,8 +1,9 @@
 //! One program: woken for, given a permit, followed to its end.
 
+use super::super::detail::RunSwitch;
 use super::super::life;
 use super::super::limited::{Limit, Limited, Meanwhile, RunEnd};
-use super::super::table::{RunSwitch, Shared};
+use super::super::table::Shared;
 use super::super::usage::note_kills;
 use super::super::visit::{Reached, Visit};
 use super::super::words::{Happened, UseError};

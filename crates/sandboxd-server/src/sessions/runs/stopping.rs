@@ -1,6 +1,7 @@
 //! Stopping a run by its id.
 
-use super::super::table::{RunSwitch, Shared};
+use super::super::detail::RunSwitch;
+use super::super::table::Shared;
 use super::super::visit::Visit;
 use super::super::words::UseError;
 use crate::id::{RunId, SessionId};
@@ -26,7 +27,8 @@ pub(in crate::sessions) async fn stop(
                 break switches.clone();
             }
             // Enabled under the lock, so that a run that appears after it is heard.
-            let mut appeared = Box::pin(detail.runs.appeared.clone().notified_owned());
+            let appeared = detail.runs.appeared.get_or_init(Arc::default).clone();
+            let mut appeared = Box::pin(appeared.notified_owned());
             appeared.as_mut().enable();
             appeared
         };
@@ -65,7 +67,9 @@ impl Registered {
         {
             let switches = detail.runs.by_id.entry(run.clone()).or_default();
             switches.push(switch.clone());
-            detail.runs.appeared.notify_waiters();
+            if let Some(appeared) = detail.runs.appeared.get() {
+                appeared.notify_waiters();
+            }
         }
         Self {
             shared: visit.shared.clone(),
