@@ -173,7 +173,6 @@ async fn limits_answer_429_in_words_that_clients_know() {
         "{}",
         full.text()
     );
-    assert_eq!(full.header("retry-after"), None);
     let service = Service::start(&[
         ("SANDBOXD_MAX_SESSIONS", "1"),
         ("SANDBOXD_MAX_OPEN_SESSIONS", "1"),

@@ -365,3 +365,50 @@ fn the_stored_files_of_a_closed_session_can_be_purged() {
         Err(OpenError::NothingToAttach(_))
     ));
 }
+
+#[test]
+fn labels_and_ends_are_on_record_and_a_renewed_end_is_the_one_that_counts() {
+    let host = Host::new(|_| {});
+    let daemon = host.start();
+    for id in ["a", "b"] {
+        let open = Open {
+            labels: [("user".to_owned(), "42".to_owned())].into(),
+            ttl: Some(Duration::from_secs(100)),
+            ..ask(id)
+        };
+        daemon.open(open).unwrap();
+    }
+    let later = Some(Duration::from_secs(300));
+    let b = sid("b");
+    let renewed = daemon.sessions.renew(&b, later);
+    daemon.runtime.block_on(renewed).unwrap();
+    let before = [daemon.view("a"), daemon.view("b")];
+    host.kill(daemon);
+
+    let daemon = host.start();
+    for (id, before) in ["a", "b"].into_iter().zip(before) {
+        let after = daemon.view(id);
+        assert_eq!(
+            (after.expires, after.labels),
+            (before.expires, before.labels)
+        );
+    }
+    daemon.out("a", "true");
+    host.end(daemon);
+    // Time passes also while nobody is there.
+    host.clock.pass(100);
+    let daemon = host.start();
+    daemon.runtime.block_on(daemon.sessions.sweep());
+    while daemon.sessions.get(&sid("a")).is_some() {
+        std::thread::yield_now();
+    }
+    assert_eq!(daemon.out("b", "echo on"), "on\n");
+    host.end(daemon);
+    host.clock.pass(200);
+    let daemon = host.start();
+    daemon.runtime.block_on(daemon.sessions.sweep());
+    while daemon.sessions.get(&sid("b")).is_some() {
+        std::thread::yield_now();
+    }
+    host.end(daemon);
+}
