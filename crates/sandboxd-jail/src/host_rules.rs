@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 const PLACE: &str = "/run/sandboxd";
 /// Whether the host forwards.
 const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
+/// The first line of a note.
+const SWITCHED_ON: &str = "switched on, between none of these:\n";
 /// Longest words of `nft` that are repeated.
 const WORDS_BYTES_MAX: usize = 1024;
 
@@ -68,8 +70,8 @@ pub fn forward() -> io::Result<Vec<String>> {
     let mut note = Note::open()?;
     let noted = note.read()?;
     if std::fs::read_to_string(FORWARDING)?.trim() != "0" {
-        note.remove_if(noted.is_empty())?;
-        return Ok(noted);
+        note.remove_if(noted.is_none())?;
+        return Ok(noted.unwrap_or_default());
     }
     let apart = interfaces()?;
     note.write(&apart)?;
@@ -81,10 +83,9 @@ pub fn forward() -> io::Result<Vec<String>> {
 /// have found it switched on.
 fn stop_forwarding() -> io::Result<()> {
     let mut note = Note::open()?;
-    let apart = note.read()?;
-    if apart.is_empty() {
+    let Some(apart) = note.read()? else {
         return note.remove_if(true);
-    }
+    };
     if all_interfaces()?.iter().any(|name| is_uplink(name)) {
         return Ok(());
     }
@@ -122,15 +123,18 @@ impl Note {
         }
     }
 
-    fn read(&mut self) -> io::Result<Vec<String>> {
+    /// The interfaces, where we switched it on; there may be none.
+    fn read(&mut self) -> io::Result<Option<Vec<String>>> {
         let mut text = String::new();
         self.file.rewind()?;
         self.file.read_to_string(&mut text)?;
-        Ok(text.lines().map(str::to_owned).collect())
+        let names = text.strip_prefix(SWITCHED_ON);
+        Ok(names.map(|names| names.lines().map(str::to_owned).collect()))
     }
 
     fn write(&mut self, names: &[String]) -> io::Result<()> {
-        let text: String = names.iter().map(|name| format!("{name}\n")).collect();
+        let mut text = SWITCHED_ON.to_owned();
+        text.extend(names.iter().map(|name| format!("{name}\n")));
         self.file.set_len(0)?;
         self.file.rewind()?;
         self.file.write_all(text.as_bytes())

@@ -8,6 +8,7 @@ mod doctor;
 mod endings;
 mod exit_codes;
 mod json;
+mod networks;
 mod remains;
 mod serve;
 mod streams;

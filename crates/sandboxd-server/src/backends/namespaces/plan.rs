@@ -317,9 +317,9 @@ fn names(hostname: &str, host_image: bool, resolver: String) -> Result<Vec<Entry
         file("etc/resolv.conf", resolver),
     ];
     for entry in &mut files {
-        if let Entry::File { replace, .. } = entry {
-            // An image brings its own, often a link to somewhere else.
-            *replace = !host_image;
+        if let Entry::File { path, replace, .. } = entry {
+            // An image brings its own, often a link to somewhere else; and whom a kept layer asked may not be there any more.
+            *replace = !host_image || path == "etc/resolv.conf";
         }
     }
     Ok(files)
