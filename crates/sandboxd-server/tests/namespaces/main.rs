@@ -17,6 +17,7 @@ mod leftovers;
 mod limits;
 mod ordinary;
 mod pulled;
+mod readers;
 mod registry;
 mod rented;
 mod walls;

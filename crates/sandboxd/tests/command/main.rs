@@ -7,6 +7,7 @@ mod confined;
 mod doctor;
 mod endings;
 mod exit_codes;
+mod images;
 mod json;
 mod networks;
 mod remains;

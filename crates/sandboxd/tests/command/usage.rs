@@ -83,6 +83,7 @@ fn help_version_and_completions_are_on_stdout() {
         (&["--version"], env!("CARGO_PKG_VERSION")),
         (&["run", "--help"], "127  there is no such program"),
         (&["serve", "--help"], "--print-config"),
+        (&["image", "--help"], "docker login"),
         (&["doctor", "--help"], "Examples:"),
         (&["completions", "bash"], "complete -F"),
         (&["completions", "zsh"], "#compdef sandboxd"),

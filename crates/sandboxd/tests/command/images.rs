@@ -1,0 +1,223 @@
+//! `sandboxd image`: what goes in, what is shown, what comes out, and that a sandbox runs from it.
+
+use crate::support::{Place, Who, code, complaints, everyone, finish, is_root, start, text};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A root filesystem with a shell in a directory of the place.
+fn root(place: &Place) -> PathBuf {
+    let root = place.make_dir("root");
+    let shell = Path::new("/bin/sh").canonicalize().expect("a shell");
+    fs::create_dir_all(root.join("usr/bin")).expect("a directory");
+    fs::copy(&shell, root.join("usr/bin/sh")).expect("a copy");
+    let libraries = Command::new("ldd").arg(&shell).output().expect("ldd");
+    for word in text(&libraries.stdout).split_whitespace() {
+        if let Some(inside) = word.strip_prefix('/').map(|word| root.join(word)) {
+            fs::create_dir_all(inside.parent().expect("a parent")).expect("a directory");
+            fs::copy(word, inside).expect("a library");
+        }
+    }
+    symlink("usr/bin", root.join("bin")).expect("a link");
+    fs::create_dir(root.join("etc")).expect("a directory");
+    fs::write(root.join("etc/release"), "made\n").expect("a file");
+    root
+}
+
+struct Store {
+    place: Place,
+    state: String,
+}
+
+impl Store {
+    fn of(who: Who) -> Self {
+        let place = Place::of(who);
+        let state = place.make_dir("state").display().to_string();
+        Self { place, state }
+    }
+
+    fn image(&self, words: &[&str]) -> Output {
+        let mut command = self.place.command();
+        command
+            .arg("image")
+            .args(words)
+            .args(["--state-dir", &self.state]);
+        finish(start(&mut command), Vec::new())
+    }
+
+    fn says(&self, words: &[&str]) -> String {
+        let output = self.image(words);
+        assert_eq!(code(&output), 0, "{words:?}: {output:?}");
+        text(&output.stdout)
+    }
+
+    /// What is said on stderr, in one line, where it fails.
+    fn refusal(&self, words: &[&str]) -> String {
+        let output = self.image(words);
+        assert_eq!(code(&output), 1, "{words:?}: {output:?}");
+        let lines = complaints(&output);
+        assert_eq!(lines.len(), 1, "{words:?}: {lines:?}");
+        lines[0].clone()
+    }
+}
+
+#[test]
+fn a_root_filesystem_is_imported_shown_run_and_removed() {
+    for who in everyone() {
+        let store = Store::of(who);
+        let root = root(&store.place);
+        let root = root.to_str().expect("a path");
+        assert_eq!(
+            store.says(&["ls"]),
+            "NAME  ID            LAYERS       SIZE\n"
+        );
+        assert!(store.refusal(&["import", root]).contains("--name"));
+        let imported = store.says(&["import", root, "--name", "mine:1"]);
+        let id = imported
+            .trim()
+            .strip_prefix("mine:1  sha256:")
+            .expect("a digest");
+        let list = store.says(&["ls"]);
+        assert!(
+            list.contains("mine:1") && list.contains(&id[..12]),
+            "{list}"
+        );
+        let json: serde_json::Value =
+            serde_json::from_str(&store.says(&["ls", "--json"])).expect("JSON");
+        assert_eq!(json[0]["names"][0], "mine:1");
+        let shown = store.says(&["inspect", "mine:1"]);
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        assert_eq!(shown["config"]["os"], "linux");
+        let layer = shown["layers"][0]["path"].as_str().expect("a path");
+        assert_eq!(
+            fs::read_to_string(Path::new(layer).join("etc/release")).expect("a file"),
+            "made\n"
+        );
+        // A sandbox of it.
+        let mut run = store.place.command();
+        run.env("SANDBOXD_RUNTIMES", "mine=mine:1");
+        run.args([
+            "run",
+            "--state-dir",
+            &store.state,
+            "--",
+            "sh",
+            "-c",
+            "read -r line < /etc/release; echo $line",
+        ]);
+        let output = finish(start(&mut run), Vec::new());
+        assert_eq!(text(&output.stdout), "made\n", "{output:?}");
+        assert!(store.says(&["rm", &id[..8]]).contains("removed, 1 layer"));
+        assert!(
+            store
+                .refusal(&["rm", "mine:1"])
+                .contains("no image mine:1 here")
+        );
+        assert_eq!(
+            store.says(&["gc"]),
+            "removed 0 images, 0 layers (0 B), 0 leftovers\n"
+        );
+    }
+}
+
+#[test]
+fn an_archive_comes_by_standard_input_and_a_bad_one_leaves_nothing() {
+    for who in everyone() {
+        let store = Store::of(who);
+        let root = root(&store.place);
+        let tar = Command::new("tar")
+            .arg("-C")
+            .arg(&root)
+            .args(["-czf", "-", "."])
+            .output()
+            .expect("tar");
+        let import = |input: Vec<u8>| {
+            let mut command = store.place.command();
+            command
+                .stdin(Stdio::piped())
+                .args(["image", "import", "-", "--name", "piped:1"]);
+            command.args(["--state-dir", &store.state]);
+            finish(start(&mut command), input)
+        };
+        let cut = tar.stdout[..tar.stdout.len() / 2].to_vec();
+        let output = import(cut);
+        assert_eq!(code(&output), 1, "{output:?}");
+        assert_eq!(store.says(&["ls"]).lines().count(), 1);
+        let output = import(tar.stdout);
+        assert_eq!(code(&output), 0, "{output:?}");
+        assert!(store.says(&["ls"]).contains("piped:1"));
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said_in_one_line() {
+    let store = Store::of(everyone()[0]);
+    assert!(
+        store
+            .refusal(&["pull", "No Name"])
+            .contains("no name of an image")
+    );
+    assert!(
+        store
+            .refusal(&["inspect", "none:1"])
+            .contains("sandboxd image ls")
+    );
+    assert!(
+        store
+            .refusal(&["import", "/nowhere", "--name", "a:1"])
+            .contains("/nowhere")
+    );
+    let output = store
+        .place
+        .command()
+        .args(["image", "pull"])
+        .output()
+        .expect("runs");
+    assert_eq!(code(&output), 2);
+    // Nobody answers there.
+    let refused = store.image(&["pull", "127.0.0.1:9/app:1"]);
+    assert_eq!(code(&refused), 1);
+    let lines = complaints(&refused);
+    assert!(
+        lines
+            .last()
+            .is_some_and(|line| line.contains("127.0.0.1:9/app:1: 127.0.0.1:9: ")),
+        "{lines:?}"
+    );
+    assert!(lines[0].contains("again in"), "{lines:?}");
+}
+
+#[test]
+fn a_full_disk_is_said_and_leaves_no_part_of_an_image() {
+    if !is_root() {
+        return;
+    }
+    let store = Store::of(Who::Root);
+    let root = root(&store.place);
+    fs::write(root.join("large"), vec![1; 8 << 20]).expect("a file");
+    let binary = store.place.path().join("sandboxd");
+    // A file system of its own with too little room, which goes with the process that mounts it.
+    let script = format!(
+        "mount -t tmpfs -o size=6m none {state} && {binary} image import {root} --name full:1 --state-dir {state}; \
+         echo code $?; {binary} image ls --state-dir {state}; ls {state}/images/layers {state}/images/making",
+        state = store.state,
+        binary = binary.display(),
+        root = root.display(),
+    );
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", &script])
+        .output()
+        .expect("unshare");
+    let said = text(&output.stdout);
+    assert!(said.starts_with("code 1\nNAME  ID"), "{said}");
+    assert!(
+        !said.contains("full:1") && !said.contains("layer-"),
+        "{said}"
+    );
+    let why = text(&output.stderr);
+    assert!(
+        why.contains("No space left") || why.contains("of the disk would be left free"),
+        "{why}"
+    );
+}
