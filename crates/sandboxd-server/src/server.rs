@@ -70,6 +70,18 @@ impl fmt::Debug for Server {
     }
 }
 
+#[cfg(fuzzing)]
+pub use crate::api::fuzzing::Fuzzed;
+
+#[cfg(fuzzing)]
+impl Server {
+    /// The routes of this service, without its socket.
+    #[must_use]
+    pub fn fuzzed(&self) -> Fuzzed {
+        Fuzzed::new(self.app.clone())
+    }
+}
+
 impl Server {
     /// Takes the state directory, finds or makes the token, listens, and opens the sessions' room.
     ///

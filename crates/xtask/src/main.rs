@@ -1,14 +1,15 @@
 //! The project's own tasks.
 //!
 //! - `cargo xtask test`: everything, as continuous integration runs it; installs what the tests need.
-//! - `cargo xtask check`: the quick part of it, before a commit.
+//! - `cargo xtask check`: the quick part of it, before a commit; with `--fuzz` each fuzz target for a minute as well.
 //! - `cargo xtask bench`: what things cost, beside what they would cost at least.
 //! - `cargo xtask openapi`: writes `docs/openapi.json` anew.
 //!
 //! Rooms: [`steps`] is the list of what `test` does; [`report`] runs steps and counts; [`tools`] finds or installs;
-//! [`mod@bench`] measures; [`openapi`] keeps the API's document.
+//! [`mod@bench`] measures; [`fuzz`] feeds the fuzz targets; [`openapi`] keeps the API's document.
 
 mod bench;
+mod fuzz;
 mod openapi;
 mod report;
 mod steps;
@@ -33,7 +34,11 @@ enum Task {
         steps: Vec<String>,
     },
     /// Runs the quick steps only: format, lints, house rules, unit tests without a release build.
-    Check,
+    Check {
+        /// Then feeds each fuzz target for a minute.
+        #[arg(long)]
+        fuzz: bool,
+    },
     /// Measures what things cost, beside what they would cost at least.
     Bench {
         /// One of floor, create, run, read, memory, wake, resident, asleep; none means all.
@@ -54,7 +59,7 @@ enum Task {
 fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Test { steps } => steps::run(&steps),
-        Task::Check => steps::run(&steps::quick()),
+        Task::Check { fuzz } => steps::check(fuzz),
         Task::Bench {
             suite,
             json,

@@ -4,7 +4,7 @@ use crate::report::{self, Outcome, Report, say};
 use crate::tools::{self, cargo, cargo_tool, is_root, root, target};
 use anyhow::{Context, bail};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 /// One step.
 struct Step {
@@ -98,7 +98,7 @@ const STEPS: [Step; 13] = [
 ];
 
 /// The names of the quick steps.
-pub(crate) fn quick() -> Vec<String> {
+fn quick() -> Vec<String> {
     STEPS
         .iter()
         .filter(|step| step.quick)
@@ -117,6 +117,17 @@ pub(crate) fn list() -> ExitCode {
         ));
     }
     ExitCode::SUCCESS
+}
+
+/// Runs the quick steps, and then feeds each fuzz target for longer.
+pub(crate) fn check(long_fuzz: bool) -> ExitCode {
+    let quick = run(&quick());
+    if !long_fuzz || quick != ExitCode::SUCCESS {
+        return quick;
+    }
+    let mut report = Report::default();
+    report.step("fuzz", crate::fuzz::long);
+    report.finish()
 }
 
 /// Runs the named steps, or all where none is named.
@@ -287,95 +298,8 @@ fn peer() -> anyhow::Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// How long each target is fed, in seconds.
-const FUZZ_SECONDS: u32 = 20;
-
-/// Coverage feedback with the stable compiler: the same passes that nightly's `cargo fuzz` asks for, without sanitizers.
-const FUZZ_FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
-    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks";
-
 fn fuzz() -> anyhow::Result<Outcome> {
-    let folder = root().join("fuzz");
-    let mut targets = Vec::new();
-    for entry in std::fs::read_dir(folder.join("fuzz_targets")).context("fuzz/fuzz_targets")? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|ending| ending == "rs") {
-            targets.extend(
-                path.file_stem()
-                    .map(|stem| stem.to_string_lossy().into_owned()),
-            );
-        }
-    }
-    targets.sort();
-    let host = host_triple()?;
-    let failed: Vec<String> = targets
-        .iter()
-        .filter_map(|name| {
-            fuzz_one(name, &host)
-                .err()
-                .map(|error| format!("{name}: {error:#}"))
-        })
-        .collect();
-    if !failed.is_empty() {
-        bail!("{}", failed.join("; "));
-    }
-    Ok(Outcome::Passed)
-}
-
-/// Builds one target and feeds it, from the corpus that earlier runs found.
-fn fuzz_one(name: &str, host: &str) -> anyhow::Result<()> {
-    let built = target().join("fuzz");
-    let mut build = cargo(&[
-        "build",
-        "--locked",
-        "--release",
-        "--bin",
-        name,
-        "--target",
-        host,
-    ]);
-    build.current_dir(root().join("fuzz"));
-    report::run(
-        build
-            .env("RUSTFLAGS", FUZZ_FLAGS)
-            .env("CARGO_TARGET_DIR", &built),
-    )?;
-    let corpus = built.join("corpus").join(name);
-    std::fs::create_dir_all(&corpus)?;
-    let mut fuzz = Command::new(built.join(host).join("release").join(name));
-    fuzz.arg(format!("-max_total_time={FUZZ_SECONDS}"))
-        .args(["-timeout=10", "-verbosity=0"]);
-    fuzz.args([
-        "-print_final_stats=1",
-        "-rss_limit_mb=1024",
-        "-malloc_limit_mb=256",
-    ]);
-    fuzz.arg(format!("-artifact_prefix={}/", built.display()))
-        .arg(&corpus);
-    say(&format!("feeding {name} for {FUZZ_SECONDS} s"));
-    let output = fuzz.stdin(Stdio::null()).output()?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        say(&text);
-        bail!("ended with {}", output.status);
-    }
-    let fed = text
-        .lines()
-        .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"));
-    let fed: u64 = fed.context("the fuzzer counts nothing")?.trim().parse()?;
-    say(&format!("{name}: {fed} inputs, no complaint"));
-    Ok(())
-}
-
-fn host_triple() -> anyhow::Result<String> {
-    let output = Command::new("rustc")
-        .arg("-vV")
-        .output()
-        .context("rustc does not start")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let line = text.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(line.context("rustc does not say its host")?.to_owned())
+    crate::fuzz::short()
 }
 
 fn run_cargo(arguments: &[&str]) -> anyhow::Result<Outcome> {

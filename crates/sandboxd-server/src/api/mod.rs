@@ -17,6 +17,8 @@ mod edit;
 mod error;
 mod exchange;
 mod files;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod health;
 mod index;
 pub(crate) mod listener;

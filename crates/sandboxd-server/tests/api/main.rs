@@ -1,6 +1,7 @@
 //! The HTTP API over a real socket, with the in-memory backend: one file per resource, and the order of checks,
 //! transport and bad input beside them.
 
+mod any_body;
 mod archive;
 mod bad_input;
 mod budgets;

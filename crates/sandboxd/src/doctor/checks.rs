@@ -332,7 +332,7 @@ fn landlock() -> Check {
             NAME,
             State::No,
             system_words(&error),
-            "no second wall around files; the first one is the mount namespace",
+            "no second wall around mounts, devices, tracing and signals; the first ones stand without it",
             "a kernel with CONFIG_SECURITY_LANDLOCK, and landlock in its lsm= list",
         ),
     }
