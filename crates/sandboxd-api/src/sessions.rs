@@ -123,6 +123,62 @@ pub struct SessionInfo {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(example = 1790003600.25))]
     pub expires_at: Option<f64>,
+    /// What its sandbox was made with: told by `GET /sessions/{session_id}` alone, and left out while it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force: Option<InForce>,
+}
+
+/// What a sandbox was made with. `enforced` says what of it is really in place.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct InForce {
+    /// Its environment, as every program in it has it.
+    #[cfg_attr(feature = "openapi", schema(example = json!({ "LANG": "C.UTF-8" })))]
+    pub environment: BTreeMap<String, String>,
+    /// What it may reach: `none` or `bridge`.
+    #[cfg_attr(feature = "openapi", schema(example = "none"))]
+    pub network: String,
+    /// The uid that runs have inside; absent means root inside.
+    #[cfg_attr(feature = "openapi", schema(example = json!(null)))]
+    pub user: Option<u32>,
+    /// Its limits.
+    pub limits: LimitsInForce,
+}
+
+/// The limits of a sandbox and of its runs; an absent one is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LimitsInForce {
+    /// Bytes of memory.
+    #[cfg_attr(feature = "openapi", schema(example = 1073741824))]
+    pub memory_bytes: Option<u64>,
+    /// Bytes of memory and swap together.
+    #[cfg_attr(feature = "openapi", schema(example = 1073741824))]
+    pub memory_swap_bytes: Option<u64>,
+    /// CPUs, as a hard ceiling.
+    #[cfg_attr(feature = "openapi", schema(example = 2.0))]
+    pub cpus: Option<f64>,
+    /// CPU weight, 1024 being one share.
+    #[cfg_attr(feature = "openapi", schema(example = json!(null)))]
+    pub cpu_shares: Option<u64>,
+    /// Processes and threads.
+    #[cfg_attr(feature = "openapi", schema(example = 512))]
+    pub pids: Option<u64>,
+    /// Bytes that it stores.
+    #[cfg_attr(feature = "openapi", schema(example = json!(10_737_418_240_u64)))]
+    pub disk_bytes: Option<u64>,
+    /// Files that it stores.
+    #[cfg_attr(feature = "openapi", schema(example = 1000000))]
+    pub inodes: Option<u64>,
+    /// Bytes of `/tmp` in memory; absent means that `/tmp` lies in the write layer.
+    #[cfg_attr(feature = "openapi", schema(example = 67108864))]
+    pub tmpfs_bytes: Option<u64>,
+    /// Bytes of the output of one run.
+    #[cfg_attr(feature = "openapi", schema(example = 10485760))]
+    pub output_bytes: Option<u64>,
+    /// Seconds that one run may take.
+    #[cfg_attr(feature = "openapi", schema(example = 300))]
+    pub run_seconds: Option<u64>,
 }
 
 /// Whether a session has a sandbox now.

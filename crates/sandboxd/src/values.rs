@@ -47,7 +47,9 @@ pub(crate) enum InvalidValue {
     #[error("a setting is written NAME=VALUE")]
     Setting,
     /// Not a ceiling.
-    #[error("not one of memory, cpus, cpu_shares, pids, disk, network, uid_range, workspace_owner")]
+    #[error(
+        "not one of memory, cpus, cpu_shares, pids, disk, network, oci_runtime, uid_range, workspace_owner"
+    )]
     Ceiling,
 }
 

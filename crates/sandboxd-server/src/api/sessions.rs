@@ -4,8 +4,10 @@ use super::App;
 use super::answer::{self, Answer};
 use super::decode::{Decode, Fields, Ruled, rules};
 use super::request::{Json, OfSession, Query, Service};
-use crate::backends::{Enforced, Enforcement};
+use crate::backends::{Asked, Enforced, Enforcement, Network, SandboxSpec};
+use crate::config::Service as Settings;
 use crate::id::{SessionId, Tenant};
+use crate::limits::RUN_OUTPUT_BYTES_MAX;
 use crate::limits::TTL_SECONDS_MAX;
 use crate::sessions::{Event, Open, UsageView, UseError, View};
 use axum::extract::State;
@@ -142,7 +144,10 @@ pub(super) async fn show(
             .flatten();
     }
     let view = app.sessions.get(&id).ok_or(UseError::NotFound(id))?;
-    Ok(answer::json(&info(view, usage)))
+    let spec = view.spec.clone();
+    let mut shown = info(view, usage);
+    shown.in_force = spec.map(|spec| in_force(&spec, &app.sessions.service()));
+    Ok(answer::json(&shown))
 }
 
 /// `POST /sessions/{session_id}/hibernate`
@@ -252,6 +257,34 @@ fn info(view: View, usage: Option<UsageView>) -> api::SessionInfo {
         enforced: enforced(view.enforced),
         labels: view.labels,
         expires_at: view.expires.map(|expires| expires.as_secs_f64()),
+        in_force: None,
+    }
+}
+
+/// What a sandbox was made with, and what the service gives each of its runs.
+fn in_force(spec: &SandboxSpec, service: &Settings) -> api::InForce {
+    let value = |asked: Option<Asked<u64>>| asked.map(|asked| asked.value);
+    let memory_bytes = value(spec.memory_bytes);
+    api::InForce {
+        environment: spec.env.clone(),
+        network: match spec.network {
+            Network::None => "none",
+            Network::Bridge => "bridge",
+        }
+        .to_owned(),
+        user: spec.user,
+        limits: api::LimitsInForce {
+            memory_bytes,
+            memory_swap_bytes: value(spec.memory_swap_bytes).or(memory_bytes),
+            cpus: spec.cpus.map(|asked| asked.value),
+            cpu_shares: value(spec.cpu_shares),
+            pids: value(spec.pids),
+            disk_bytes: value(spec.disk_bytes),
+            inodes: value(spec.disk_files),
+            tmpfs_bytes: spec.tmpfs_bytes,
+            output_bytes: Some(RUN_OUTPUT_BYTES_MAX),
+            run_seconds: Some(service.execute_timeout),
+        },
     }
 }
 

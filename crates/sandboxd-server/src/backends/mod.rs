@@ -80,6 +80,8 @@ pub enum Ceiling {
     Disk,
     /// What it reaches: no more than was asked for.
     Network,
+    /// A container runtime by its name.
+    OciRuntime,
     /// A uid range that no other session and no host user has.
     UidRange,
     /// Workspace files owned by the storage range on disk.
@@ -95,6 +97,7 @@ impl Ceiling {
         Self::Pids,
         Self::Disk,
         Self::Network,
+        Self::OciRuntime,
         Self::UidRange,
         Self::WorkspaceOwner,
     ];
@@ -107,6 +110,7 @@ impl Ceiling {
             Self::Pids => "pids",
             Self::Disk => "disk",
             Self::Network => "network",
+            Self::OciRuntime => "oci_runtime",
             Self::UidRange => "uid_range",
             Self::WorkspaceOwner => "workspace_owner",
         }
@@ -175,6 +179,8 @@ pub struct SandboxSpec {
     pub keep_layer: bool,
     /// Ceilings that may stay unenforced although they were asked for.
     pub allow_unenforced: Vec<Ceiling>,
+    /// What was asked for by a name that means nothing here, and why; somebody accepted that, so it is only reported.
+    pub unmet: Vec<(Ceiling, String)>,
 }
 
 /// A session's stored files on the host.

@@ -6,7 +6,7 @@ use super::life::Going;
 use super::state::Action;
 use super::words::Labels;
 use crate::auth::session_tokens::Nonce;
-use crate::backends::{Enforced, Meter, NoMeter, Usage};
+use crate::backends::{Enforced, Meter, NoMeter, SandboxSpec, Usage};
 use crate::id::{RunId, SandboxId};
 use crate::runtimes::Runtime;
 use sandboxd_protocol::client::Client;
@@ -45,6 +45,8 @@ pub(super) struct Detail {
     /// What its ceilings have done.
     pub(super) meter: Arc<dyn Meter>,
     pub(super) enforced: Enforced,
+    /// What its sandbox was made with.
+    pub(super) spec: Option<Arc<SandboxSpec>>,
     /// The uid that runs have, once a sandbox has started.
     pub(super) user: Option<u32>,
     /// Whoever waits for a transition looks here; the owner says here why one failed.
@@ -164,6 +166,7 @@ impl Detail {
             client: None,
             meter: Arc::new(NoMeter),
             enforced: Enforced::default(),
+            spec: None,
             user: None,
             stage: Board::default(),
             owner: None,
@@ -194,6 +197,7 @@ impl Detail {
             client: None,
             meter: Arc::new(NoMeter),
             enforced: Enforced::default(),
+            spec: None,
             user: None,
             stage: Board::default(),
             owner: None,

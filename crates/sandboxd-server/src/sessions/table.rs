@@ -217,6 +217,7 @@ impl Shared {
                 detail.meter = Arc::new(NoMeter);
                 detail.sample = None;
                 detail.enforced = Enforced::default();
+                detail.spec = None;
             }
             // Nothing is left to be owned: the owner ends when it has done what was ordered before. A sleeper's that
             // is removing its layer stays, so that it and a wake do not write the session's record at once.
@@ -351,6 +352,7 @@ impl Table {
             expires: rental.expires,
             labels: detail.labels.clone(),
             enforced: detail.enforced.clone(),
+            spec: detail.spec.clone(),
         })
     }
 

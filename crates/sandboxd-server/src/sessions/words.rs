@@ -2,13 +2,14 @@
 
 use super::ledger::LedgerError;
 use super::limited::Limited;
-use crate::backends::{Enforced, Usage};
+use crate::backends::{Enforced, SandboxSpec, Usage};
 use crate::budget::Share;
 use crate::id::{RunId, SessionId, Tenant};
 use bytes::Bytes;
 use sandboxd_protocol::message::{Entry, FileError};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a client asks for when it opens.
@@ -75,6 +76,8 @@ pub struct View {
     pub labels: Labels,
     /// What is in place for its sandbox.
     pub enforced: Enforced,
+    /// What its sandbox was made with, while it has one.
+    pub spec: Option<Arc<SandboxSpec>>,
 }
 
 impl View {

@@ -306,3 +306,52 @@ async fn a_client_that_hangs_up_leaves_its_open_to_be_finished() {
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert_eq!(service.backend.made_count(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_session_says_what_it_was_made_with_and_a_list_does_not() {
+    let service = Service::start(&[
+        ("SANDBOXD_MEM_LIMIT", "256m"),
+        ("SANDBOXD_CPU_SHARES", "512"),
+        ("SANDBOXD_DISK_LIMIT", "2g"),
+        ("SANDBOXD_INODES_LIMIT", "5000"),
+        ("SANDBOXD_TMPFS_SIZE", ""),
+        ("SANDBOXD_EXECUTE_TIMEOUT", "77"),
+        ("SANDBOXD_OCI_RUNTIME", "runsc"),
+        ("SANDBOXD_ALLOW_UNENFORCED", "oci_runtime"),
+    ])
+    .await;
+    service.open("a").await;
+    let shown = service.get("/sessions/a").await.ok();
+    let made = &shown["in_force"];
+    assert_eq!(made["network"], "none");
+    assert_eq!(made["environment"]["LANG"], "C.UTF-8");
+    let limits = json!({
+        "memory_bytes": 256 << 20, "memory_swap_bytes": 256 << 20, "cpus": 2.0, "cpu_shares": 512, "pids": 512,
+        "disk_bytes": 2_u64 << 30, "inodes": 5000, "tmpfs_bytes": null, "output_bytes": 10_485_760, "run_seconds": 77,
+    });
+    assert_eq!(made["limits"], limits);
+    // What cannot be had, and was accepted, is reported.
+    let runtime = &shown["enforced"]["oci_runtime"];
+    assert_eq!(runtime["enforced"], false);
+    assert!(
+        runtime["reason"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("runsc"),
+        "{runtime}"
+    );
+    let list = service.get("/sessions").await.ok();
+    assert!(list["sessions"][0].get("in_force").is_none(), "{list}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_had_is_refused_by_name() {
+    for (name, value, said) in [
+        ("SANDBOXD_OCI_RUNTIME", "runsc", "runsc"),
+        ("SANDBOXD_NETWORK_MODE", "my-net", "my-net"),
+    ] {
+        let service = Service::start(&[(name, value)]).await;
+        let refused = service.post("/sessions", json!({"session_id": "a"})).await;
+        assert!(refused.refused(502).contains(said), "{name}");
+    }
+}

@@ -209,6 +209,7 @@ pub(crate) fn host() -> SandboxSpec {
         group: None,
         keep_layer: false,
         allow_unenforced: Vec::new(),
+        unmet: Vec::new(),
     }
 }
 

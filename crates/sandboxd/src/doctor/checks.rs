@@ -247,6 +247,11 @@ const fn about(ceiling: Ceiling) -> (&'static str, &'static str, &'static str) {
             "a program reaches the network",
             "network namespaces: see the line about other namespaces",
         ),
+        Ceiling::OciRuntime => (
+            "ceiling: oci_runtime",
+            "sandboxes are made by this backend itself, not by a container runtime",
+            "a backend that starts containers",
+        ),
         Ceiling::UidRange => (
             "ceiling: uid_range",
             "all sandboxes are the same user to this host",

@@ -88,7 +88,9 @@ async fn ceilings(findings: &mut Findings, config: &Config, workshop: &Workshop)
         Ceiling::Disk => {
             service.ceilings.disk_bytes_explicit || service.ceilings.disk_files_explicit
         }
-        Ceiling::Network | Ceiling::UidRange | Ceiling::WorkspaceOwner => false,
+        Ceiling::Network | Ceiling::OciRuntime | Ceiling::UidRange | Ceiling::WorkspaceOwner => {
+            false
+        }
     };
     for (ceiling, enforcement) in workshop.capabilities().await.ceilings {
         let name = ceiling.name();

@@ -128,7 +128,7 @@ pub(super) fn document() -> OpenApi {
 }
 
 /// Fields that the contract's answers do not have: left out where there is nothing to say in them.
-const LEFT_OUT: &[&str] = &["killed_for", "limits_reached"];
+const LEFT_OUT: &[&str] = &["killed_for", "limits_reached", "in_force"];
 
 /// What the types alone do not say.
 fn tidy(object: &mut Object, is_answer: bool) {

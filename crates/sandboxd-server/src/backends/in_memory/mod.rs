@@ -138,8 +138,10 @@ fn pretended(spec: &SandboxSpec) -> Enforced {
         (Ceiling::Network, true),
     ];
     let named = asked.into_iter().filter(|(_, asked)| *asked);
+    let unmet = spec.unmet.iter().cloned();
     named
         .map(|(ceiling, _)| (ceiling, in_name_only()))
+        .chain(unmet.map(|(ceiling, why)| (ceiling, Enforcement::Unenforced(why))))
         .collect()
 }
 

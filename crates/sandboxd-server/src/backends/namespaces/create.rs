@@ -541,7 +541,7 @@ fn enforced(inner: &Inner, spec: &SandboxSpec, own: Enforced) -> Enforced {
         Ceiling::Pids => spec.pids.is_some(),
         Ceiling::Disk => spec.disk_bytes.is_some() || spec.disk_files.is_some(),
         Ceiling::Network | Ceiling::UidRange => true,
-        Ceiling::WorkspaceOwner => false,
+        Ceiling::WorkspaceOwner | Ceiling::OciRuntime => false,
     };
     let mut enforced: Enforced = inner
         .ceilings
@@ -550,5 +550,7 @@ fn enforced(inner: &Inner, spec: &SandboxSpec, own: Enforced) -> Enforced {
         .map(|(ceiling, enforcement)| (*ceiling, enforcement.clone()))
         .collect();
     enforced.extend(own);
+    let unmet = spec.unmet.iter().cloned();
+    enforced.extend(unmet.map(|(ceiling, why)| (ceiling, Enforcement::Unenforced(why))));
     enforced
 }

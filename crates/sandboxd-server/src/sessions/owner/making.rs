@@ -20,12 +20,13 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// One that was made.
-struct Made {
+pub(super) struct Made {
     client: Client,
     enforced: Enforced,
     keeps: bool,
     meter: Arc<dyn Meter>,
     user: u32,
+    spec: Arc<SandboxSpec>,
 }
 
 impl Owner {
@@ -49,6 +50,7 @@ impl Owner {
                     detail.enforced = made.enforced;
                     detail.meter = made.meter;
                     detail.user = Some(made.user);
+                    detail.spec = Some(made.spec);
                 };
                 let event = Event::Started { keeps };
                 let _ = self
@@ -124,6 +126,7 @@ impl Owner {
                     meter,
                     keeps,
                     user: spec.user.unwrap_or(0),
+                    spec: Arc::new(spec),
                 })
             }
             Err(cause) => {

@@ -38,6 +38,7 @@ fn spec(image: PreparedImage) -> SandboxSpec {
         group: None,
         keep_layer: false,
         allow_unenforced: Vec::new(),
+        unmet: Vec::new(),
     }
 }
 
