@@ -6,6 +6,29 @@ use sandboxd_server::sessions::{Open, OpenError, UseError};
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
+async fn an_attach_whose_stored_files_go_meanwhile_makes_no_empty_ones() {
+    let world = World::with_workspaces(|_| {}).await;
+    world.open("a").await;
+    world.sessions.delete(&sid("a"), false).await.unwrap();
+    let home = world.root.as_ref().unwrap().path().join("workspaces/a");
+    let gate = world.backend.switches().hold_prepares();
+    let sessions = world.sessions.clone();
+    let attaching = tokio::spawn(async move { sessions.open(attach("a")).await });
+    assert!(still_waits(&attaching).await);
+    std::fs::remove_dir_all(&home).unwrap();
+    gate.add_permits(1);
+    let refused = attaching.await.unwrap().unwrap_err();
+    assert!(
+        matches!(&refused, OpenError::Start(cause) if cause.contains("gone")),
+        "{refused:?}"
+    );
+    assert!(!home.exists());
+    // Whoever does not insist on them gets new ones.
+    gate.add_permits(1);
+    world.open("a").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_opens_runs_and_goes() {
     let world = World::start(|_| {}).await;
     let opened = world.open("a").await;

@@ -168,6 +168,7 @@ impl Backend for InMemory {
     }
 
     async fn prepare(&self, runtime: &Runtime) -> Result<PreparedImage, PrepareError> {
+        self.switches.before_prepare().await;
         match self.switches.missing_image(&runtime.alias) {
             Some(how) => Err(PrepareError::Missing {
                 image: runtime.label.clone(),

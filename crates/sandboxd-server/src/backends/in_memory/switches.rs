@@ -26,6 +26,7 @@ struct Set {
     layers_torn: bool,
     create_gate: Option<Arc<Semaphore>>,
     stop_gate: Option<Arc<Semaphore>>,
+    prepare_gate: Option<Arc<Semaphore>>,
     create_delay: Duration,
     missing: HashMap<String, String>,
     sandboxes: HashMap<SandboxId, Arc<SandboxSwitches>>,
@@ -134,13 +135,22 @@ impl Switches {
         gate
     }
 
+    /// No image is ready until the gate is opened or given permits.
+    pub fn hold_prepares(&self) -> Arc<Semaphore> {
+        let gate = Arc::new(Semaphore::new(0));
+        self.set().prepare_gate = Some(gate.clone());
+        gate
+    }
+
     /// The gates are open again.
     pub fn release(&self) {
         let mut set = self.set();
-        for gate in [set.create_gate.take(), set.stop_gate.take()]
-            .into_iter()
-            .flatten()
-        {
+        let gates = [
+            set.create_gate.take(),
+            set.stop_gate.take(),
+            set.prepare_gate.take(),
+        ];
+        for gate in gates.into_iter().flatten() {
             gate.close();
         }
     }
@@ -220,11 +230,7 @@ impl Switches {
             let set = self.set();
             (set.create_gate.clone(), set.create_delay)
         };
-        if let Some(gate) = gate
-            && let Ok(permit) = gate.acquire().await
-        {
-            permit.forget();
-        }
+        pass(gate).await;
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
@@ -244,11 +250,21 @@ impl Switches {
 
     pub(super) async fn before_stop(&self) {
         let gate = self.set().stop_gate.clone();
-        if let Some(gate) = gate
-            && let Ok(permit) = gate.acquire().await
-        {
-            permit.forget();
-        }
+        pass(gate).await;
+    }
+
+    pub(super) async fn before_prepare(&self) {
+        let gate = self.set().prepare_gate.clone();
+        pass(gate).await;
+    }
+}
+
+/// Waits at a gate, where there is one.
+async fn pass(gate: Option<Arc<Semaphore>>) {
+    if let Some(gate) = gate
+        && let Ok(permit) = gate.acquire().await
+    {
+        permit.forget();
     }
 }
 
