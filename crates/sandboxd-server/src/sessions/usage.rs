@@ -74,7 +74,7 @@ pub(super) fn note_kills(
             op: "limit",
             target: Limit::Memory.name().to_owned(),
             ok: false,
-            detail: format!("the kernel ended {new} processes for memory"),
+            detail: format!("processes that the kernel ended for memory: {new}"),
             took: Duration::ZERO,
         };
         shared.log(id, Some(serial), happened);

@@ -427,3 +427,39 @@ async fn on_a_thread<T: Send + 'static>(
         Err(error) => Err(io::Error::other(error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn times_follow_a_clock_that_is_set_so_that_nothing_is_older_for_it() {
+        let home = tempfile::tempdir().unwrap();
+        let root = home.path().join("workspaces");
+        let workspaces = Workspaces::open(Some(root.clone())).await.unwrap();
+        let id = SessionId::parse("a").unwrap();
+        workspaces.clone().make(id.clone()).await.unwrap();
+        std::fs::create_dir(root.join("not an id")).unwrap();
+        let made = std::fs::metadata(root.join("a")).unwrap();
+        let made = modified_secs(&made);
+        let days = Duration::from_secs(3 * 24 * 3_600);
+        let old = async |oldest: u64| {
+            let oldest = Duration::from_secs(oldest);
+            workspaces.clone().untouched_since(oldest).await.unwrap()
+        };
+        assert_eq!(old(made).await, []);
+        workspaces.clone().shift(true, days).await.unwrap();
+        assert_eq!(old(made + days.as_secs()).await, []);
+        assert_eq!(old(made + days.as_secs() + 1).await, [id.clone()]);
+        workspaces.clone().shift(false, days).await.unwrap();
+        assert_eq!(old(made).await, []);
+        assert_eq!(old(made + 1).await, [id]);
+        let none = Workspaces::open(None).await.unwrap();
+        none.shift(true, days).await.unwrap();
+    }
+
+    fn modified_secs(metadata: &std::fs::Metadata) -> u64 {
+        use std::os::unix::fs::MetadataExt as _;
+        u64::try_from(metadata.mtime()).unwrap()
+    }
+}

@@ -268,7 +268,7 @@ async fn a_kill_for_memory_that_no_run_knows_of_is_told_once() {
         world.sessions.usage(&[sid("a")]).await;
     }
     assert_eq!(kills(&world), "1");
-    let told = r#"limit "memory" not ok "the kernel ended 1 processes for memory""#;
+    let told = r#"limit "memory" not ok "processes that the kernel ended for memory: 1""#;
     assert_eq!(rows(&world, "a").await, [told]);
     // Another sandbox counts from nothing.
     world.sessions.hibernate(&sid("a")).await.unwrap();

@@ -72,7 +72,7 @@ pub(crate) fn started_from(command: &mut Command) -> Service {
     }
 }
 
-fn get(address: &str, path: &str, token: Option<&str>) -> String {
+pub(crate) fn get(address: &str, path: &str, token: Option<&str>) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
     let token = token

@@ -1,7 +1,9 @@
 //! `sandboxd serve` under a supervisor that listens as systemd does.
 
-use crate::serve::{end, serve, started_from};
-use crate::support::{PATIENCE, Place, everyone};
+use crate::serve::{end, get, serve, started_from};
+use crate::support::{PATIENCE, Place, eventually, everyone};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 
 /// What the service says next.
@@ -54,4 +56,73 @@ fn without_a_supervisor_nothing_is_missing() {
     let mut command = serve(&place, &[]);
     command.env("NOTIFY_SOCKET", place.path().join("home/nobody"));
     end(started_from(&mut command));
+}
+
+/// A request with the service's token and a JSON body; the answer, head and all.
+fn post(address: &str, token: &str, path: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+    write!(
+        stream,
+        "POST {path} HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: {token}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .expect("write");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("read");
+    answer
+}
+
+#[test]
+fn a_run_finishes_before_the_service_ends_and_the_next_one_goes_on() {
+    for who in everyone() {
+        let place = Place::of(who);
+        let root = place.path().join("home/workspaces");
+        let root = root.to_str().expect("text");
+        let words = ["--workspace-root", root, "--set", "drain_timeout=60"];
+        let serve = || {
+            let mut command = serve(&place, &words);
+            command.env("SANDBOXD_TOKEN", "service-token");
+            started_from(&mut command)
+        };
+        let run = |address: &str, script: &str| {
+            let id = "0123456789abcdef0123456789abcdef";
+            let body = format!(r#"{{"argv": ["/bin/sh", "-c", "{script}"], "run_id": "{id}"}}"#);
+            post(address, "service-token", "/sessions/a/run", &body)
+        };
+        let service = serve();
+        let opened = post(
+            &service.address,
+            "service-token",
+            "/sessions",
+            r#"{"session_id": "a", "labels": {"user": "42"}}"#,
+        );
+        assert!(opened.starts_with("HTTP/1.1 200"), "{who:?}: {opened}");
+        let address = service.address.clone();
+        std::thread::scope(|scope| {
+            let begun =
+                scope.spawn(|| run(&address, "echo begun > f; sleep 2; echo ended >> f; cat f"));
+            let file = place.path().join("home/workspaces/a/workspace/f");
+            eventually("it runs", || file.exists());
+            end(service);
+            let answer = begun.join().expect("answered");
+            assert!(answer.starts_with("HTTP/1.1 200"), "{who:?}: {answer}");
+            assert!(answer.contains(r#""stdout":"begun\nended\n""#), "{answer}");
+        });
+
+        let service = serve();
+        let shown = get(
+            &service.address,
+            "/sessions?label=user%3D42",
+            Some("service-token"),
+        );
+        assert!(
+            shown.contains(r#""state":"hibernated""#),
+            "{who:?}: {shown}"
+        );
+        let answer = run(&service.address, "cat f");
+        assert!(answer.contains(r#""stdout":"begun\nended\n""#), "{answer}");
+        end(service);
+    }
 }
