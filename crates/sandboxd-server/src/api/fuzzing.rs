@@ -1,5 +1,6 @@
 //! The service without a socket, for a fuzzer. Built with `--cfg fuzzing` only.
 
+use super::request::Peer;
 use super::{App, router, routes};
 use axum::Router;
 use axum::body::Body;
@@ -49,6 +50,9 @@ impl Fuzzed {
         if let Some(token) = token {
             request = request.header("x-sandbox-token", token);
         }
+        // Which a listener would say.
+        let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let request = request.extension(Peer(peer));
         let request = request.body(Body::from(body.to_vec())).ok()?;
         let response = match self.router.clone().oneshot(request).await {
             Ok(response) => response,

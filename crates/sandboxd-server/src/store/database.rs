@@ -61,9 +61,23 @@ enum Write {
     Check,
 }
 
+/// Makes the file, or takes it back, for its owner alone; what SQLite puts beside it gets the same mode.
+fn own_alone(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))
+}
+
 impl Database {
     /// Opens or makes the file, brings it to the newest schema, and starts the thread.
     pub(super) fn open(path: &Path) -> Result<Self, SchemaError> {
+        own_alone(path)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
         let mut connection = Connection::open(path)?;
         connection.busy_timeout(Duration::from_millis(BUSY_MILLIS))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
