@@ -450,7 +450,8 @@ mod tests {
         assert_eq!(old(made).await, []);
         workspaces.clone().shift(true, days).await.unwrap();
         assert_eq!(old(made + days.as_secs()).await, []);
-        assert_eq!(old(made + days.as_secs() + 1).await, [id.clone()]);
+        let later = made + days.as_secs() + 1;
+        assert_eq!(old(later).await, std::slice::from_ref(&id));
         workspaces.clone().shift(false, days).await.unwrap();
         assert_eq!(old(made).await, []);
         assert_eq!(old(made + 1).await, [id]);
