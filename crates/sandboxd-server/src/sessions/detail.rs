@@ -150,26 +150,16 @@ impl Detail {
         latest_event: u64,
     ) -> Self {
         Self {
-            serial,
-            alias: record.runtime,
-            runtime,
-            nonce: record.nonce,
-            labels: record.labels,
-            created: record.created,
             attached: true,
             log: EventLog::written_to(latest_event),
-            going: None,
-            refused: None,
-            sample: None,
-            kills: None,
-            runs: Runs::default(),
-            client: None,
-            meter: Arc::new(NoMeter),
-            enforced: Enforced::default(),
-            spec: None,
-            user: None,
-            stage: Board::default(),
-            owner: None,
+            labels: record.labels,
+            ..Self::bare(
+                serial,
+                record.runtime,
+                runtime,
+                record.nonce,
+                record.created,
+            )
         }
     }
 
@@ -180,12 +170,27 @@ impl Detail {
         labels: Labels,
         created: Duration,
     ) -> Self {
+        let alias = runtime.alias.clone();
+        Self {
+            labels,
+            ..Self::bare(serial, alias, Some(runtime), Nonce::generate(), created)
+        }
+    }
+
+    /// Without anything that comes with a sandbox.
+    fn bare(
+        serial: u64,
+        alias: String,
+        runtime: Option<Arc<Runtime>>,
+        nonce: Nonce,
+        created: Duration,
+    ) -> Self {
         Self {
             serial,
-            alias: runtime.alias.clone(),
-            runtime: Some(runtime),
-            nonce: Nonce::generate(),
-            labels,
+            alias,
+            runtime,
+            nonce,
+            labels: Labels::default(),
             created,
             attached: false,
             log: EventLog::default(),
