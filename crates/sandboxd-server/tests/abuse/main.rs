@@ -11,8 +11,10 @@
     reason = "a test ends where something is not as it should be, and says what it cannot try here"
 )]
 
+mod busy_loop;
 mod disk_fill;
 mod fork_bomb;
 mod log_flood;
+mod many_files;
 mod memory_bomb;
 mod town;

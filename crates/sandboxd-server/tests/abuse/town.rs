@@ -1,14 +1,17 @@
 //! Where the attacks run: sessions on real sandboxes, and a neighbour who has done nothing.
 
+use sandboxd_files::{Part, Wanted};
 use sandboxd_server::auth::session_tokens::SessionTokens;
 use sandboxd_server::backends::namespaces::{Namespaces, Programs};
 use sandboxd_server::clock::SystemClock;
 use sandboxd_server::config::{Flags, Layers};
 use sandboxd_server::id::SessionId;
+use sandboxd_server::sessions::ArchiveError;
 use sandboxd_server::sessions::{
     Limit, NativeDone, NativeError, NativeFile, Open, Parts, Ran, RunAsk, RunDone, Sessions,
     UseError,
 };
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 /// The session that attacks.
 pub(crate) const BAD: &str = "bad";
 /// The session beside it.
-const GOOD: &str = "good";
+pub(crate) const GOOD: &str = "good";
 /// Longer than any of these attacks takes on a busy machine.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
@@ -48,18 +51,24 @@ impl Town {
     pub(crate) async fn found_in(home: TempDir, settings: &[(&str, &str)]) -> Self {
         let state = home.path().join("state");
         let root = home.path().join("workspaces");
-        let fixed = [
+        let fixed: [(OsString, OsString); 3] = [
             ("SANDBOXD_STATE_DIR".into(), state.clone().into()),
             ("SANDBOXD_WORKSPACE_ROOT".into(), root.into()),
             ("SANDBOXD_RUNTIMES".into(), "host=host".into()),
         ];
+        let given = |fixed: &OsString| {
+            let mut names = settings.iter().map(|(name, _)| name.to_uppercase());
+            names.any(|name| *fixed == *format!("SANDBOXD_{name}"))
+        };
         let own = settings.iter().map(|(name, value)| {
             let name = format!("SANDBOXD_{}", name.to_uppercase());
             (name.into(), (*value).into())
         });
         let layers = Layers {
             flags: Flags::default(),
-            env: fixed.into_iter().chain(own).collect(),
+            env: own
+                .chain(fixed.into_iter().filter(|(name, _)| !given(name)))
+                .collect(),
             file: None,
             root: true,
         };
@@ -81,6 +90,16 @@ impl Town {
     pub(crate) async fn open(&self, id: &str) {
         let ask = Open {
             id: Some(sid(id)),
+            ..Open::default()
+        };
+        self.sessions.open(ask).await.unwrap();
+    }
+
+    /// Opens a session of a runtime.
+    pub(crate) async fn open_as(&self, id: &str, runtime: &str) {
+        let ask = Open {
+            id: Some(sid(id)),
+            runtime: Some(runtime.to_owned()),
             ..Open::default()
         };
         self.sessions.open(ask).await.unwrap();
@@ -129,6 +148,17 @@ impl Town {
     /// Runs a Python program in the attacking session.
     pub(crate) async fn python(&self, program: &str, time: Duration) -> Ran {
         self.attack(&["python3", "-c", program], time).await
+    }
+
+    /// Runs a Python program in one of the sessions.
+    pub(crate) async fn python_in(&self, id: &str, program: &str, time: Duration) -> Ran {
+        let argv = ["python3", "-c", program];
+        run(&self.sessions, id, &argv, time).await.unwrap()
+    }
+
+    /// The attacking session's workspace as the archive lists it.
+    pub(crate) async fn archive(&self, wanted: Wanted) -> Result<Part, ArchiveError> {
+        self.sessions.archive_list(&sid(BAD), ".", wanted).await
     }
 
     /// The other session works until it is told to stop: each of its runs must succeed.

@@ -54,7 +54,7 @@ impl Samples {
     }
 
     /// The smallest number that `share` hundredths of them do not exceed.
-    fn percentile(&self, share: usize) -> f64 {
+    pub(crate) fn percentile(&self, share: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let at = (sorted.len().saturating_sub(1) * share).div_ceil(100);

@@ -4,9 +4,10 @@
 //! a moment before. Rounds are interleaved, so that load on the machine falls on both. Limits are said to be met or not,
 //! and never fail the run: a shared machine is no referee.
 //!
-//! Rooms: [`suites`] and [`asleep`] are what is measured; [`floor`] the bare program; [`service`] the daemon under test,
+//! Rooms: [`suites`], [`asleep`] and [`abuse`] are what is measured; [`floor`] the bare program; [`service`] the daemon under test,
 //! and [`processes`] what the kernel says of it; [`http`] a client that adds little; [`figures`] medians and the table.
 
+mod abuse;
 mod asleep;
 mod figures;
 mod floor;
@@ -26,7 +27,7 @@ use std::process::ExitCode;
 type Suite = fn(&Path) -> anyhow::Result<Vec<Line>>;
 
 /// What can be measured.
-const SUITES: [(&str, Suite); 8] = [
+const SUITES: [(&str, Suite); 9] = [
     ("floor", suites::floor),
     ("create", suites::create),
     ("run", suites::run),
@@ -35,6 +36,7 @@ const SUITES: [(&str, Suite); 8] = [
     ("wake", asleep::wake),
     ("resident", asleep::resident),
     ("asleep", asleep::asleep),
+    ("abuse", abuse::abuse),
 ];
 
 /// Runs the named suite, or all, prints the table and writes it to `json`.
