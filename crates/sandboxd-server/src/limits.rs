@@ -46,6 +46,8 @@ pub const IMAGE_LAYER_BYTES_MAX: u64 = 64 * 1024 * 1024 * 1024;
 pub const IMAGE_DEPTH_MAX: usize = 128;
 /// How long one layer may take to be fetched and unpacked before others who want the same give up, in seconds.
 pub const IMAGE_MAKE_SECONDS_MAX: u64 = 3_600;
+/// How much of a disk images leave free, in bytes; of a small disk less.
+pub const IMAGE_DISK_FREE_BYTES: u64 = 1024 * 1024 * 1024;
 /// Bytes of one blob that is fetched from a registry.
 pub const IMAGE_BLOB_BYTES_MAX: u64 = 32 * 1024 * 1024 * 1024;
 /// How long one image may take to be fetched and unpacked, in seconds.

@@ -176,6 +176,7 @@ fn record(key: &str, value: &str) -> Vec<u8> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a list of archives")]
 fn what_readers_disagree_about_is_refused_and_never_read_in_a_third_way() {
     let readers = readers();
     let inner = tar_of(&[(EntryType::Regular, "smuggled", b"x")]);

@@ -1,7 +1,12 @@
 //! `sandboxd image`: what goes in, what is shown, what comes out, and that a sandbox runs from it.
 
-use crate::support::{Place, Who, code, complaints, everyone, finish, is_root, start, text};
+use crate::serve::{Service, serve, started_from};
+use crate::support::{
+    PATIENCE, Place, Who, code, complaints, eventually, everyone, finish, is_root, start, text,
+};
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -217,7 +222,77 @@ fn a_full_disk_is_said_and_leaves_no_part_of_an_image() {
     );
     let why = text(&output.stderr);
     assert!(
-        why.contains("No space left") || why.contains("of the disk would be left free"),
+        why.contains("No space left") || why.contains("the disk is nearly full"),
         "{why}"
     );
+}
+
+/// A service whose `docker.io` is a mirror at this address; it knows one token.
+fn service(place: &Place, mirror: &TcpListener, env: &[(&str, &str)]) -> Service {
+    let address = mirror.local_addr().expect("an address");
+    let mut command = serve(place, &[]);
+    command
+        .env("SANDBOXD_TOKEN", "token")
+        .env(
+            "SANDBOXD_REGISTRY_MIRRORS",
+            format!("docker.io=http://{address}"),
+        )
+        .envs(env.iter().copied());
+    started_from(&mut command)
+}
+
+/// The answer to opening a session of a runtime.
+fn open(service: &Service, runtime: &str) -> String {
+    let body = format!("{{\"session_id\": \"{runtime}\", \"runtime\": \"{runtime}\"}}");
+    let mut stream = TcpStream::connect(&service.address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+    let length = body.len();
+    write!(
+        stream,
+        "POST /sessions HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: token\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+    .expect("write");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("read");
+    answer
+}
+
+#[test]
+fn a_registry_is_asked_at_the_start_only_for_a_list_that_somebody_wrote() {
+    let who = everyone()[0];
+    let mirror = TcpListener::bind("127.0.0.1:0").expect("a port");
+    mirror.set_nonblocking(true).expect("no waiting");
+    let place = Place::of(who);
+    let unwritten = service(&place, &mirror, &[]);
+    // By the time that a session runs, the start's own work has long begun.
+    assert!(open(&unwritten, "host").starts_with("HTTP/1.1 200"));
+    assert!(mirror.accept().is_err(), "a registry was asked");
+    drop(unwritten);
+    let place = Place::of(who);
+    let _written = service(
+        &place,
+        &mirror,
+        &[("SANDBOXD_RUNTIMES", "host=host,py=python:3")],
+    );
+    eventually("the registry is asked", || mirror.accept().is_ok());
+}
+
+#[test]
+fn what_may_not_be_fetched_is_refused_with_the_command_that_fetches_it() {
+    let mirror = TcpListener::bind("127.0.0.1:0").expect("a port");
+    mirror.set_nonblocking(true).expect("no waiting");
+    let place = Place::of(everyone()[0]);
+    let env = [
+        ("SANDBOXD_RUNTIMES", "py=python:3"),
+        ("SANDBOXD_IMAGE_PULL", "never"),
+    ];
+    let service = service(&place, &mirror, &env);
+    let answer = open(&service, "py");
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+    assert!(
+        answer.contains("sandboxd image pull python:3 fetches it"),
+        "{answer}"
+    );
+    assert!(mirror.accept().is_err(), "a registry was asked");
 }

@@ -1,5 +1,6 @@
 //! The directory that a tar is unpacked into: every step by descriptor, and never through a link.
 
+use crate::limits::IMAGE_DISK_FREE_BYTES;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -17,7 +18,7 @@ const OPEN_MAX: usize = 64;
 const COPY_BYTES: usize = 256 * 1024;
 /// How often the room left on the disk is looked at, in bytes written.
 pub(super) const LOOK_BYTES: u64 = 64 * 1024 * 1024;
-/// How much of the disk stays free, in hundredths.
+/// How much of a small disk stays free, in hundredths; of a large one it is [`IMAGE_DISK_FREE_BYTES`].
 const FREE_PERCENT: u64 = 3;
 
 /// Why an entry was not made.
@@ -305,10 +306,15 @@ impl Place {
 /// Whether the disk of a file has room.
 pub(super) fn room(file: impl AsFd) -> io::Result<()> {
     let disk = rustix::fs::fstatvfs(file)?;
-    if disk.f_bavail * 100 < disk.f_blocks * FREE_PERCENT {
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let part = disk.f_blocks.saturating_mul(disk.f_frsize) / 100 * FREE_PERCENT;
+    if free < part.min(IMAGE_DISK_FREE_BYTES) {
         return Err(io::Error::new(
             io::ErrorKind::StorageFull,
-            format!("less than {FREE_PERCENT} % of the disk would be left free"),
+            format!(
+                "the disk is nearly full: {} MiB are free, and images leave some of it",
+                free / (1024 * 1024)
+            ),
         ));
     }
     Ok(())
