@@ -95,13 +95,18 @@ pub(crate) async fn carry_out(
             }
             let told = reports.exited(exit).await;
             if failed_by_itself {
-                if told.is_ok()
-                    && is_to_be_ended(&mut commands).await
-                    && process.end_tree(&house.ender).await.is_err()
-                {
+                let rest = match told {
+                    Ok(()) => last_word(&mut commands).await,
+                    Err(_) => Rest::Kept,
+                };
+                if rest != Rest::Kept && process.end_tree(&house.ender).await.is_err() {
                     return house.give_up();
                 }
                 process.release(&house.ender);
+                if rest == Rest::EndedWithOthers {
+                    // What does not end in time goes on, as before.
+                    let _ = house.ender.end_leftovers(&house.children).await;
+                }
             }
         }
     }
@@ -110,21 +115,35 @@ pub(crate) async fn carry_out(
     }
 }
 
-/// Whether the daemon has the rest of a run ended whose program has failed: it knows of limits that only the host counts,
-/// and what a program leaves behind that failed for one of them was not left on purpose. Letting the run go says no.
-async fn is_to_be_ended(commands: &mut Commands) -> bool {
+/// What becomes of what a failed program left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// It lives on.
+    Kept,
+    /// It is ended.
+    Ended,
+    /// It is ended, and what earlier runs left behind as well.
+    EndedWithOthers,
+}
+
+/// The daemon's last word on a run whose program has failed: it knows of limits that only the host counts, and what a
+/// program leaves behind that failed for one of them was not left on purpose. A kill ends that; a stop before it, what
+/// earlier runs left as well, where that is what took the places. Letting the run go ends nothing.
+async fn last_word(commands: &mut Commands) -> Rest {
     let word = async {
+        let mut rest = Rest::Ended;
         loop {
             match commands.next().await {
-                Some(Command::Control(RunControl::Kill)) => return true,
+                Some(Command::Control(RunControl::Stop)) => rest = Rest::EndedWithOthers,
+                Some(Command::Control(RunControl::Kill)) => return rest,
                 Some(_) => {}
-                None => return false,
+                None => return Rest::Kept,
             }
         }
     };
     tokio::time::timeout(LAST_WORD_MAX, word)
         .await
-        .unwrap_or(false)
+        .unwrap_or(Rest::Kept)
 }
 
 enum Refusal {

@@ -256,6 +256,10 @@ pub(super) async fn follow(
     {
         // Nothing of a run that ended for a limit lives on, and takes of that limit what a later run shall have.
         let last_word = async {
+            if limited.killed_for == Some(Limit::Pids) {
+                // Nor what earlier runs left behind: it may be what took the places.
+                let _ = input.stop().await;
+            }
             let _ = input.kill().await;
             events.let_go().await;
         };
