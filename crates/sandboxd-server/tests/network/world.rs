@@ -7,8 +7,9 @@ use rustix::fs::{FlockOperation, flock};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// Says to a process of a test what it is.
@@ -385,27 +386,32 @@ struct Tun {
 
 impl Tun {
     fn open() -> Self {
-        let note = std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(std::env::temp_dir().join("sandboxd-tests-tun"))
-            .unwrap();
         loop {
-            if flock(&note, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let note = std::fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(Self::path())
+                .unwrap();
+            let is_there = || note.metadata().unwrap().nlink() > 0;
+            if flock(&note, FlockOperation::NonBlockingLockExclusive).is_ok() && is_there() {
                 let mode = mode_of(TUN);
                 if noted(&note).is_none() {
                     (&note).write_all(format!("{mode:o}").as_bytes()).unwrap();
                 }
                 set_mode(TUN, mode | 0o666);
             }
-            // Between the two locks somebody may have given it back.
+            // Between the two locks somebody may have given it back, and removed the note.
             flock(&note, FlockOperation::LockShared).unwrap();
-            if noted(&note).is_some() {
+            if noted(&note).is_some() && is_there() {
                 return Self { note };
             }
         }
+    }
+
+    fn path() -> PathBuf {
+        std::env::temp_dir().join("sandboxd-tests-tun")
     }
 }
 
@@ -429,7 +435,7 @@ impl Drop for Tun {
         let alone = flock(&self.note, FlockOperation::NonBlockingLockExclusive);
         if let (Ok(()), Some(mode)) = (alone, noted(&self.note)) {
             set_mode(TUN, mode);
-            let _ = self.note.set_len(0);
+            let _ = std::fs::remove_file(Self::path());
         }
     }
 }
