@@ -216,6 +216,14 @@ async fn a_sandbox_that_died_beside_its_files_is_healed() {
         .await
         .ok();
     session.service.backend.kill_all();
+    // A command that is sent while the link still ends may have begun, and is answered 410.
+    let alive = async || {
+        let shown = session.service.request("GET", "/sessions/a").send().await;
+        shown.ok()["alive"] == true
+    };
+    while alive().await {
+        tokio::task::yield_now().await;
+    }
     let done = session.run(&["cat", "/workspace/f"]).await.ok();
     assert_eq!(
         (&done["stdout"], &done["exit_code"]),

@@ -2,7 +2,7 @@
 //! started again: what a client was told is true, nothing that it was not told stands in its way, nothing is left over.
 
 use crate::restart::{Daemon, Host};
-use crate::support::{ask, attach, reuse, sh, sid};
+use crate::support::{HandClock, ask, attach, reuse, sh, sid};
 use async_trait::async_trait;
 use sandboxd_server::auth::session_tokens::Nonce;
 use sandboxd_server::backends::in_memory::InMemory;
@@ -169,7 +169,12 @@ struct Told {
     b_purged: bool,
 }
 
-async fn life(sessions: Arc<Sessions>, backend: Arc<InMemory>, told: Arc<Mutex<Told>>) {
+async fn life(
+    sessions: Arc<Sessions>,
+    backend: Arc<InMemory>,
+    clock: Arc<HandClock>,
+    told: Arc<Mutex<Told>>,
+) {
     let a = sid("a");
     let say = |change: &dyn Fn(&mut Told)| change(&mut told.lock().unwrap());
     let write = async |line: &'static str| {
@@ -216,6 +221,15 @@ async fn life(sessions: Arc<Sessions>, backend: Arc<InMemory>, told: Arc<Mutex<T
     say(&|told| told.b_purging = true);
     sessions.delete(&sid("b"), true).await.unwrap();
     say(&|told| told.b_purged = true);
+    // Its kept layer is past its time.
+    sleep().await;
+    say(&|told| told.installed = false);
+    clock.pass(100);
+    sessions.sweep().await;
+    while backend.layer_count() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    write("four").await;
     say(&|told| told.closing = true);
     sessions.delete(&a, false).await.unwrap();
     say(&|told| told.closed = true);
@@ -290,7 +304,10 @@ fn wherever_the_daemon_is_killed_what_clients_were_told_is_true() {
     for keep in [false, true] {
         let mut step = 0;
         loop {
-            let host = Host::new(|service| service.persist_containers = keep);
+            let host = Host::new(|service| {
+                service.persist_containers = keep;
+                service.container_ttl = keep.then_some(60);
+            });
             let killer = Killer::after(step);
             let told = Arc::new(Mutex::new(Told::default()));
             let mut reached_the_end = false;
@@ -311,6 +328,7 @@ fn wherever_the_daemon_is_killed_what_clients_were_told_is_true() {
                     let lived = daemon.runtime.spawn(life(
                         daemon.sessions.clone(),
                         host.backend.clone(),
+                        host.clock.clone(),
                         told.clone(),
                     ));
                     reached_the_end = daemon.runtime.block_on(async {

@@ -23,13 +23,13 @@ async fn a_crowd_never_gets_more_than_there_is_nor_anothers_files() {
     })
     .await;
     let world = Arc::new(world);
-    let clients: Vec<_> = (0..32_u64)
+    let clients: Vec<_> = (0..64_u64)
         .map(|client| {
             let world = world.clone();
             tokio::spawn(async move {
                 let mut seed = client * 7_919 + 1;
                 let mut well = 0_u32;
-                for _ in 0..40 {
+                for _ in 0..25 {
                     let name = format!("s{}", dice(&mut seed) % 6);
                     let id = sid(&name);
                     match dice(&mut seed) % 20 {

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Host {
     home: TempDir,
     pub(crate) backend: Arc<InMemory>,
-    clock: Arc<HandClock>,
+    pub(crate) clock: Arc<HandClock>,
     service: Service,
 }
 
