@@ -184,7 +184,8 @@ async fn wait_until_open(
             return Err(match cause {
                 Some(cause) => OpenError::Start(cause),
                 None if shared.table().stopping => OpenError::ShuttingDown,
-                None => OpenError::Start("it was closed while it started".to_owned()),
+                // It was open for a moment, and somebody has closed it: as while it is being closed.
+                None => OpenError::Opening(id.clone()),
             });
         }
     }
@@ -200,8 +201,6 @@ fn opened(shared: &Shared, id: &SessionId) -> Result<Opened, OpenError> {
             token: shared.tokens.derive(id, &detail.nonce),
         }),
         _ if table.stopping => Err(OpenError::ShuttingDown),
-        _ => Err(OpenError::Start(
-            "it was closed while it started".to_owned(),
-        )),
+        _ => Err(OpenError::Opening(id.clone())),
     }
 }
