@@ -3,6 +3,7 @@
 The suites need `sh`, coreutils, `setsid`, `find`, `grep`, `git` and `python3` inside; no particular version of any.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -70,3 +71,9 @@ def make(place: pathlib.Path) -> None:
                 path.unlink()
     (unfinished / "workspace").mkdir(exist_ok=True)
     unfinished.rename(place)
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description="Makes the root filesystem where it is not there yet.")
+    arguments.add_argument("--cache", type=pathlib.Path, required=True, help="where it is kept")
+    names(arguments.parse_args().cache.resolve())

@@ -3,12 +3,15 @@
 //! - `cargo xtask test`: everything, as continuous integration runs it; installs what the tests need.
 //! - `cargo xtask check`: the quick part of it, before a commit; with `--fuzz` each fuzz target for a minute as well.
 //! - `cargo xtask bench`: what things cost, beside what they would cost at least.
+//! - `cargo xtask engine`: runs a command beside a container engine with the images of the tests.
 //! - `cargo xtask openapi`: writes `docs/openapi.json` anew.
 //!
 //! Rooms: [`steps`] is the list of what `test` does; [`report`] runs steps and counts; [`tools`] finds or installs;
-//! [`mod@bench`] measures; [`fuzz`] feeds the fuzz targets; [`openapi`] keeps the API's document.
+//! [`engine`] starts a container engine; [`mod@bench`] measures; [`fuzz`] feeds the fuzz targets; [`openapi`] keeps the
+//! API's document.
 
 mod bench;
+mod engine;
 mod fuzz;
 mod openapi;
 mod report;
@@ -50,6 +53,13 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         binary: Option<std::path::PathBuf>,
     },
+    /// Runs a command with `DOCKER_HOST` set to a container engine that has the images of the tests; starts one where none
+    /// answers, and ends it with the command.
+    Engine {
+        /// The command and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
     /// Writes `docs/openapi.json` anew, from what the service serves.
     Openapi,
     /// Lists the steps of `test`, and what each is about.
@@ -65,6 +75,7 @@ fn main() -> ExitCode {
             json,
             binary,
         } => bench::bench(suite.as_deref(), json, binary),
+        Task::Engine { command } => engine::with(&command),
         Task::Openapi => openapi::write(),
         Task::Steps => steps::list(),
     }

@@ -1,5 +1,6 @@
 //! What `cargo xtask test` does, in order. Every step can be run alone by its name.
 
+use crate::engine;
 use crate::report::{self, Outcome, Report, say};
 use crate::tools::{self, cargo, cargo_tool, is_root, root, target};
 use anyhow::{Context, bail};
@@ -155,6 +156,9 @@ pub(crate) fn run(names: &[String]) -> ExitCode {
             report.step(step.name, step.work);
         }
     }
+    if let Some(ended) = engine::end() {
+        report.step("engine", || ended);
+    }
     report.finish()
 }
 
@@ -186,14 +190,20 @@ fn clippy() -> anyhow::Result<Outcome> {
 
 fn unit() -> anyhow::Result<Outcome> {
     cargo_tool("cargo-nextest")?;
-    run_cargo(&[
+    let mut command = cargo(&[
         "nextest",
         "run",
         "--workspace",
         "--exclude",
         "xtask",
         "--no-fail-fast",
-    ])
+    ]);
+    // An ordinary user has what the environment says.
+    if let Some(host) = engine::host()? {
+        command.env("DOCKER_HOST", host);
+    }
+    report::run(&mut command)?;
+    Ok(Outcome::Passed)
 }
 
 fn doctest() -> anyhow::Result<Outcome> {

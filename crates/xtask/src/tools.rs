@@ -160,14 +160,45 @@ const TOOLS_OF_ROOT: [SystemTool; 5] = [
     },
 ];
 
+/// What a container engine needs, where none answers.
+const TOOLS_OF_ENGINE: [SystemTool; 2] = [
+    SystemTool {
+        probe: ("dockerd", &["--version"]),
+        package: "docker.io",
+        needed_for: "a container engine",
+    },
+    SystemTool {
+        probe: ("docker", &["--version"]),
+        package: "docker.io",
+        needed_for: "talking to it",
+    },
+];
+
 /// Installs what is missing of the system; as an ordinary user says what it is.
 pub(crate) fn system_packages() -> anyhow::Result<()> {
     let of_root = TOOLS_OF_ROOT.iter().filter(|_| is_root());
-    let missing: Vec<_> = SYSTEM_TOOLS
-        .iter()
-        .chain(of_root)
-        .filter(|t| !works(t.probe.0, t.probe.1))
-        .collect();
+    install(SYSTEM_TOOLS.iter().chain(of_root))
+}
+
+/// Installs a container engine where there is none.
+pub(crate) fn engine_packages() -> anyhow::Result<()> {
+    install(TOOLS_OF_ENGINE.iter())
+}
+
+/// A Debian root with git and Python, made once and kept; only root can make it.
+pub(crate) fn debian_root() -> anyhow::Result<PathBuf> {
+    let cache = cache().join("peer");
+    let mut make = Command::new("python3");
+    make.arg(root().join("tests/peer/rootfs.py"))
+        .arg("--cache")
+        .arg(&cache)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    run(&mut make)?;
+    Ok(cache.join("rootfs"))
+}
+
+fn install<'a>(tools: impl Iterator<Item = &'a SystemTool>) -> anyhow::Result<()> {
+    let missing: Vec<_> = tools.filter(|t| !works(t.probe.0, t.probe.1)).collect();
     if missing.is_empty() {
         return Ok(());
     }
