@@ -146,7 +146,7 @@ fn rows(document: &str) -> Vec<&str> {
 #[test]
 fn the_configuration_document_has_every_setting_and_no_other() {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("it is there");
-    let source = read("crates/sandboxd-server/src/config/settings.rs");
+    let source = read("crates/sandboxd-server/src/config/settings/table.rs");
     let document = read("docs/configuration.md");
     let (settings, rows) = (settings(&source), rows(&document));
     assert!(settings.len() > 30, "the list was not found: {settings:?}");
