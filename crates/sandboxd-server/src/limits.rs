@@ -72,6 +72,12 @@ pub const CREDENTIAL_HELPER_SECONDS_MAX: u64 = 30;
 pub const IMAGE_PARTIAL_KEPT_SECONDS: u64 = 7 * 24 * 60 * 60;
 /// How long a change of the image store waits for another one, in seconds.
 pub const IMAGE_LOCK_SECONDS_MAX: u64 = 60;
+/// Packages of one recipe, and set-up commands.
+pub const RECIPE_ITEMS_MAX: usize = 256;
+/// Bytes of one of them.
+pub const RECIPE_TEXT_BYTES_MAX: usize = 65_536;
+/// Characters of a recipe's name.
+pub const RECIPE_NAME_CHARS_MAX: usize = 64;
 /// How long a stored workspace may take to be made or removed, in seconds.
 pub const WORKSPACE_SECONDS_MAX: u64 = 60;
 /// How long a session's record may take to be written, in seconds.

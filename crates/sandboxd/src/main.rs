@@ -7,6 +7,7 @@
 //! - [`doctor`]: what this host can do.
 //! - [`completions`]: for shells.
 //! - [`sandbox`]: sandboxes of this process's own, for `run` and `doctor`.
+//! - [`shown`]: what is told while an image is made ready.
 //! - [`values`]: durations, sizes and names as people write them.
 //! - [`output`]: the only room that prints.
 //! - [`failure`]: one line and an exit code.
@@ -23,6 +24,7 @@ mod output;
 mod run;
 mod sandbox;
 mod serve;
+mod shown;
 mod sys;
 mod values;
 

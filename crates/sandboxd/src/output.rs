@@ -40,13 +40,47 @@ pub(crate) fn printable(text: &str) -> String {
         })
 }
 
+/// Bytes for people.
+pub(crate) fn size(bytes: u64) -> String {
+    let mut unit = "B";
+    let mut whole = bytes;
+    let mut tenths = 0;
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if whole < 1024 {
+            break;
+        }
+        tenths = whole % 1024 * 10 / 1024;
+        whole /= 1024;
+        unit = larger;
+    }
+    match unit {
+        "B" => format!("{whole} B"),
+        unit => format!("{whole}.{tenths} {unit}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use super::{printable, size};
 
     #[test]
     fn control_characters_are_escaped_and_letters_are_not() {
         assert_eq!(printable("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(printable("größe"), "größe");
+    }
+
+    #[test]
+    fn sizes_are_for_people() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_600, "1.5 KiB"),
+            (123 * 1024 * 1024, "123.0 MiB"),
+            (5 << 40, "5.0 TiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::limits::CLOSE_SECONDS_MAX;
+use crate::shown::Shown;
 use sandboxd_protocol::client::Client;
 use sandboxd_server::backends::in_memory::InMemory;
 use sandboxd_server::backends::namespaces::{Namespaces, Programs};
@@ -12,6 +13,7 @@ use sandboxd_server::backends::{
 use sandboxd_server::config::{BackendName, Config, Flags, Layers};
 use sandboxd_server::id::SandboxId;
 use sandboxd_server::runtimes::Runtime;
+use sandboxd_server::runtimes::images::Watcher;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +72,11 @@ impl Workshop {
 
     /// Makes a runtime's image ready.
     pub(crate) async fn prepare(&self, runtime: &Runtime) -> Result<PreparedImage, Failure> {
-        self.backend.prepare(runtime).await.map_err(Failure::ours)
+        let shown = Arc::new(Shown::for_image(&runtime.label));
+        let watcher: Watcher = Arc::clone(&shown) as Watcher;
+        let prepared = self.backend.prepare(runtime, &watcher).await;
+        shown.end();
+        prepared.map_err(Failure::ours)
     }
 
     /// Makes a sandbox and greets its guest. Dropped on its way, it leaves what [`Workshop::close`] takes away.

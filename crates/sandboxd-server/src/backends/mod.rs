@@ -12,6 +12,7 @@ pub use meter::{Hits, Meter, NoMeter};
 
 use crate::id::SandboxId;
 use crate::runtimes::Runtime;
+use crate::runtimes::images::Watcher;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,8 +33,13 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn name(&self) -> &'static str;
     /// What this backend can enforce here and now (probed, not assumed), and why not where it cannot.
     async fn capabilities(&self) -> Capabilities;
-    /// Makes an image ready: finds, unpacks, later pulls or builds.
-    async fn prepare(&self, runtime: &Runtime) -> Result<PreparedImage, PrepareError>;
+    /// Makes an image ready: finds, pulls, unpacks or builds it. What happens meanwhile is told to `progress`, until it is
+    /// ready or nobody wants it any more; whoever waits for the same one hears it too.
+    async fn prepare(
+        &self,
+        runtime: &Runtime,
+        progress: &Watcher,
+    ) -> Result<PreparedImage, PrepareError>;
     /// Makes the sandbox and starts its guest. `Start::KeptLayer` never builds anew: a missing layer is an error.
     /// Refuses what it cannot enforce.
     async fn create(

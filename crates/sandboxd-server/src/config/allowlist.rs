@@ -9,7 +9,9 @@
 use super::error::{ConfigError, Origin};
 use super::parse;
 use super::settings::network;
-use crate::runtimes::recipe::{PackageManager, Recipe};
+use crate::runtimes::recipe::{
+    PackageManager, Recipe, RecipeError, check_variable, check_work_dir,
+};
 use crate::runtimes::{Runtime, Source, catalogue};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -308,8 +310,9 @@ fn of_recipe(
     let manager = text(&mut fields, "package_manager")?;
     let package_manager = match manager.as_deref() {
         None => PackageManager::default(),
-        Some(text) => PackageManager::parse(text)
-            .ok_or_else(|| Wrong::new(text, "package_manager: expected pip, npm, apt or cargo"))?,
+        Some(text) => PackageManager::parse(text).ok_or_else(|| {
+            Wrong::new(text, "package_manager: expected pip, npm, apt, cargo or go")
+        })?,
     };
     let packages = texts(&mut fields, "packages")?;
     let setup_commands = texts(&mut fields, "setup_commands")?;
@@ -319,21 +322,26 @@ fn of_recipe(
         "run_as_uid",
         uid,
     )?;
-    // The service's own work directory and caching apply to every runtime.
-    fields.remove("work_dir");
-    fields.remove("cache_image");
+    // The service's own work directory applies to every runtime.
+    if let Some(work_dir) = text(&mut fields, "work_dir")? {
+        check_work_dir(&work_dir).map_err(of_rule)?;
+    }
+    let cache_image = truth(&mut fields, "cache_image")?.unwrap_or(true);
     refuse_rest(&fields)?;
     let mut runtime = match (image, base_image) {
         (Some(image), _) => of_image(alias, &image, images)?,
         (None, Some(base_image)) => {
             let recipe = Recipe {
-                name,
                 description: description.clone(),
-                base_image,
                 packages,
                 package_manager,
                 setup_commands,
+                cache_image,
+                user: user.filter(|uid| *uid != 0),
+                base_path: images.get(&base_image).cloned(),
+                ..Recipe::of(&name, &base_image)
             };
+            recipe.check().map_err(of_rule)?;
             let built = format!("built from {}", recipe.base_image);
             Runtime {
                 description: built,
@@ -348,6 +356,11 @@ fn of_recipe(
     runtime.env = env;
     runtime.user = user;
     Ok(runtime)
+}
+
+fn of_rule(refused: RecipeError) -> Wrong {
+    let problem = refused.to_string();
+    Wrong::new(refused.raw, problem)
 }
 
 fn uid(text: &str) -> Result<u32, &'static str> {
@@ -386,6 +399,18 @@ fn scalar(
     }
 }
 
+/// A switch; absent and null are the same.
+fn truth(fields: &mut serde_json::Map<String, Value>, name: &str) -> Result<Option<bool>, Wrong> {
+    match fields.remove(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Bool(truth)) => Ok(Some(truth)),
+        Some(other) => {
+            let problem = format!("{name}: expected true or false");
+            Err(Wrong::new(plain(&other), problem))
+        }
+    }
+}
+
 fn texts(fields: &mut serde_json::Map<String, Value>, name: &str) -> Result<Vec<String>, Wrong> {
     let wrong =
         |value: &Value| Wrong::new(plain(value), format!("{name}: expected a list of texts"));
@@ -414,10 +439,10 @@ fn variables(
     members
         .into_iter()
         .map(|(name, value)| match value {
-            _ if name.is_empty() || name.contains(['=', '\0']) => {
-                Err(Wrong::new(name, "env_vars: not a variable's name"))
+            Value::String(text) => {
+                check_variable(&name, &text).map_err(of_rule)?;
+                Ok((name, text))
             }
-            Value::String(text) if !text.contains('\0') => Ok((name, text)),
             other => Err(wrong(&other)),
         })
         .collect()

@@ -195,6 +195,7 @@ fn recipe_entry(runtime: &Runtime, recipe: &crate::runtimes::recipe::Recipe) -> 
         text(recipe.package_manager.name()),
     );
     table.insert("setup_commands".to_owned(), list(&recipe.setup_commands));
+    table.insert("cache_image".to_owned(), Value::Boolean(recipe.cache_image));
     Value::Table(table)
 }
 

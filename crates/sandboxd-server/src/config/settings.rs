@@ -19,7 +19,7 @@ use crate::limits::{
     BODIES_BYTES_DEFAULT, DRAIN_TIMEOUT_SECONDS_DEFAULT, JSON_BODY_BYTES_DEFAULT,
     OUTPUTS_BYTES_DEFAULT,
 };
-use crate::runtimes::{Ceilings, Runtime};
+use crate::runtimes::{Ceilings, Runtime, Source};
 use reading::{parsed, refused};
 use values::{
     backend, body_bytes, ceiling_names, default_runtime, drain_seconds, egress, keep_layer, listen,
@@ -96,13 +96,20 @@ fn service(found: &Found) -> Result<Service, ConfigError> {
         allow_unenforced: found.value("allow_unenforced", Vec::new(), ceiling_names)?,
         texts,
     };
-    let service = Service {
+    let mut service = Service {
         max_bodies_bytes: match service.max_bodies_bytes {
             0 => service.max_body_bytes.max(BODIES_BYTES_DEFAULT),
             set => set,
         },
         ..service
     };
+    // An account is built into what is built, so a recipe has to know.
+    for runtime in service.runtimes.values_mut() {
+        let user = runtime.user.or(service.sandbox_uid);
+        if let Source::Recipe(recipe) = &mut runtime.source {
+            recipe.user = user.filter(|uid| *uid != 0);
+        }
+    }
     cross_check(&service).map_err(|wrong| {
         let origin = found
             .raw(wrong.setting)

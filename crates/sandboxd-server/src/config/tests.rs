@@ -679,3 +679,53 @@ fn the_document_has_the_defaults_that_are_in_force() {
     }
     assert!(compared >= 25, "only {compared} rows were compared");
 }
+
+#[test]
+fn a_recipe_that_could_say_more_than_it_names_is_refused_at_the_start_by_name() {
+    let refusal = |fields: &str| {
+        let text = format!(
+            r#"{{"x": {{"runtime": {{"name": "x", "base_image": "python:3.12-slim", {fields}}}}}}}"#
+        );
+        read(&[("SANDBOXD_RUNTIMES", &text)])
+            .err()
+            .map(|error| error.to_string())
+    };
+    for (fields, named) in [
+        (r#""packages": ["foo; rm -rf /"]"#, "foo; rm -rf /"),
+        (r#""setup_commands": ["a\nRUN b"]"#, "setup_commands"),
+        (r#""env_vars": {"A": "x\ny"}"#, "env_vars"),
+        (r#""env_vars": {"A B": "x"}"#, "A B"),
+        (r#""work_dir": "/w;reboot""#, "/w;reboot"),
+        (r#""package_manager": "yum""#, "yum"),
+        (r#""cache_image": "maybe""#, "cache_image"),
+    ] {
+        let refused = refusal(fields).expect(fields);
+        assert!(
+            refused.contains(named) && refused.contains("\"x\""),
+            "{refused}"
+        );
+    }
+    assert_eq!(
+        refusal(r#""packages": ["numpy>=1", "httpx[http2]"], "package_manager": "go""#),
+        None
+    );
+}
+
+#[test]
+fn the_uid_of_runs_reaches_what_is_built() {
+    let uid = |own: &str, service: &str| {
+        let text = format!(r#"{{"x": {{"runtime": {{"name": "x", "base_image": "b"{own}}}}}}}"#);
+        let config = read(&[
+            ("SANDBOXD_RUNTIMES", &text),
+            ("SANDBOXD_SANDBOX_UID", service),
+        ]);
+        match &config.expect("read").service.runtimes["x"].source {
+            Source::Recipe(recipe) => recipe.user,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(uid("", ""), None);
+    assert_eq!(uid("", "1000"), Some(1000));
+    assert_eq!(uid(r#", "run_as_uid": 77"#, "1000"), Some(77));
+    assert_eq!(uid(r#", "run_as_uid": 0"#, "1000"), None);
+}

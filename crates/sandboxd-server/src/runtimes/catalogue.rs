@@ -135,10 +135,13 @@ pub fn of_builtin(alias: &str, name: &str, images: &BTreeMap<String, PathBuf>) -
             description: description.to_owned(),
             ..Runtime::plain(alias, image, Source::of_image(image, images))
         },
-        Builtin::Recipe(recipe) => Runtime {
-            description: recipe.description.clone(),
-            ..Runtime::plain(alias, &recipe.label(), Source::Recipe(recipe))
-        },
+        Builtin::Recipe(mut recipe) => {
+            recipe.base_path = images.get(&recipe.base_image).cloned();
+            Runtime {
+                description: recipe.description.clone(),
+                ..Runtime::plain(alias, &recipe.label(), Source::Recipe(recipe))
+            }
+        }
     })
 }
 

@@ -1,6 +1,22 @@
-//! Images that have to be built, as data, and the built-in ones by name.
+//! Images that have to be built: from what an operator wrote to the steps that make one.
+//!
+//! - [`Recipe`]: what is to be in an image, with the contract's fields (`RuntimeConfig`).
+//! - [`rules`]: what no recipe may hold, so that a package's name is never read as something else.
+//! - [`steps`]: a recipe's normal form, which every backend that builds carries out.
+//! - [`builtin`]: the recipes that there are by name.
 
-/// How an image is made from another one. Field names and defaults are the contract's (`RuntimeConfig`).
+mod builtin;
+mod rules;
+mod steps;
+
+pub use builtin::{BUILTIN_NAMES, Builtin, builtin};
+pub use rules::{RecipeError, check_variable, check_work_dir};
+pub use steps::{BuildPlan, BuildStep, CACHE_DIR};
+
+use std::path::PathBuf;
+
+/// How an image is made from another one. Field names and defaults are the contract's (`RuntimeConfig`), less
+/// those that need no build: the work directory, which is the service's, and variables, which are the runtime's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
     /// Its name.
@@ -9,12 +25,19 @@ pub struct Recipe {
     pub description: String,
     /// What it starts from.
     pub base_image: String,
+    /// What an operator says that this name stands for on this host, if they do. A build starts from images that are in
+    /// layers, so this is refused, and not passed over.
+    pub base_path: Option<PathBuf>,
     /// What is installed.
     pub packages: Vec<String>,
     /// By whom.
     pub package_manager: PackageManager,
     /// Shell commands, run first.
     pub setup_commands: Vec<String>,
+    /// Whether an image that was built by an earlier start of the service will do.
+    pub cache_image: bool,
+    /// The uid that runs have in it, for whom an account is made; nothing where that is root.
+    pub user: Option<u32>,
 }
 
 /// Who installs a recipe's packages.
@@ -29,22 +52,19 @@ pub enum PackageManager {
     Apt,
     /// Rust's.
     Cargo,
+    /// Go's.
+    Go,
 }
 
 impl PackageManager {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Pip, Self::Npm, Self::Apt, Self::Cargo, Self::Go];
+
     /// Parses its name.
     pub fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "pip" => Self::Pip,
-            "npm" => Self::Npm,
-            "apt" => Self::Apt,
-            "cargo" => Self::Cargo,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|manager| manager.name() == text)
     }
-}
 
-impl PackageManager {
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,175 +72,31 @@ impl PackageManager {
             Self::Npm => "npm",
             Self::Apt => "apt",
             Self::Cargo => "cargo",
+            Self::Go => "go",
         }
     }
 }
 
 impl Recipe {
+    /// A recipe that only names its base.
+    pub fn of(name: &str, base_image: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            description: String::new(),
+            base_image: base_image.to_owned(),
+            base_path: None,
+            packages: Vec::new(),
+            package_manager: PackageManager::default(),
+            setup_commands: Vec::new(),
+            cache_image: true,
+            user: None,
+        }
+    }
+
     /// What it amounts to, in a few words: the base image and how many packages come on top.
     pub fn label(&self) -> String {
         let count = self.packages.len();
         let plural = if count == 1 { "" } else { "s" };
         format!("{} + {count} package{plural}", self.base_image)
-    }
-}
-
-/// What a built-in name stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Builtin {
-    /// A ready-made image.
-    Image {
-        /// Its name.
-        image: &'static str,
-        /// Words for people.
-        description: &'static str,
-    },
-    /// An image to build.
-    Recipe(Recipe),
-}
-
-const PYTHON: &str = "python:3.12-slim";
-const NODE: &str = "node:20-slim";
-
-/// The built-in of this name.
-pub fn builtin(name: &str) -> Option<Builtin> {
-    let image = |image, description| Some(Builtin::Image { image, description });
-    match name {
-        "python-minimal" => image(PYTHON, "Python 3.12, standard library only"),
-        "node-minimal" => image(NODE, "Node.js 20, no extra packages"),
-        "bun" => image("oven/bun:1-slim", "Bun, the JavaScript runtime"),
-        "deno" => image("denoland/deno:alpine", "Deno, the TypeScript runtime"),
-        "go" => image("golang:1.23-alpine", "Go 1.23"),
-        "rust" => image("rust:1-slim", "Rust, stable"),
-        _ => recipe(name).map(Builtin::Recipe),
-    }
-}
-
-fn recipe(name: &str) -> Option<Recipe> {
-    let (base, manager, description, packages): (&str, PackageManager, &str, &[&str]) = match name {
-        "coding" => (
-            PYTHON,
-            PackageManager::Pip,
-            "Python 3.12 with git, search tools and uv",
-            &[],
-        ),
-        "polyglot" => (
-            PYTHON,
-            PackageManager::Pip,
-            "Python 3.12 and Node.js with data and HTTP libraries",
-            &["numpy", "duckdb", "polars", "httpx"],
-        ),
-        "python-datascience" => (
-            PYTHON,
-            PackageManager::Pip,
-            "Python 3.12 for data science",
-            &["pandas", "numpy", "matplotlib", "scikit-learn", "seaborn"],
-        ),
-        "python-analytics" => (
-            PYTHON,
-            PackageManager::Pip,
-            "Python 3.12 for analytics over files",
-            &["duckdb", "polars", "pyarrow"],
-        ),
-        "python-web" => (
-            PYTHON,
-            PackageManager::Pip,
-            "Python 3.12 for web services",
-            &["fastapi", "uvicorn", "sqlalchemy", "httpx"],
-        ),
-        "python-scraping" => (
-            PYTHON,
-            PackageManager::Pip,
-            "Python 3.12 for reading web pages",
-            &["httpx", "beautifulsoup4", "lxml", "markdownify"],
-        ),
-        "python-documents" => (
-            PYTHON,
-            PackageManager::Pip,
-            "Python 3.12 for office documents",
-            &["pypdf", "python-docx", "openpyxl", "pillow"],
-        ),
-        "node-typescript" => (
-            NODE,
-            PackageManager::Npm,
-            "Node.js 20 with TypeScript",
-            &["typescript", "tsx", "vitest"],
-        ),
-        "node-react" => (
-            NODE,
-            PackageManager::Npm,
-            "Node.js 20 with React",
-            &["typescript", "vite", "react", "react-dom", "@types/react"],
-        ),
-        _ => return None,
-    };
-    Some(Recipe {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        base_image: base.to_owned(),
-        packages: packages.iter().map(|&package| package.to_owned()).collect(),
-        package_manager: manager,
-        setup_commands: setup_commands(name),
-    })
-}
-
-fn setup_commands(name: &str) -> Vec<String> {
-    let commands: &[&str] = match name {
-        "coding" => &[
-            "apt-get update && apt-get install -y --no-install-recommends git curl ca-certificates ripgrep fd-find jq \
-             less procps && ln -s \"$(command -v fdfind)\" /usr/local/bin/fd && rm -rf /var/lib/apt/lists/*",
-            "curl -LsSf https://astral.sh/uv/install.sh | env UV_INSTALL_DIR=/usr/local/bin UV_NO_MODIFY_PATH=1 sh",
-        ],
-        "polyglot" => &[
-            "apt-get update && apt-get install -y --no-install-recommends curl ca-certificates git nodejs npm \
-             && rm -rf /var/lib/apt/lists/*",
-            "npm install -g npm@10",
-        ],
-        _ => &[],
-    };
-    commands.iter().map(|&command| command.to_owned()).collect()
-}
-
-/// Every built-in name, in the catalogue's order.
-pub const BUILTIN_NAMES: &[&str] = &[
-    "coding",
-    "polyglot",
-    "python-datascience",
-    "python-analytics",
-    "python-web",
-    "python-scraping",
-    "python-documents",
-    "node-typescript",
-    "node-react",
-    "python-minimal",
-    "node-minimal",
-    "bun",
-    "deno",
-    "go",
-    "rust",
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_built_in_name_stands_for_something() {
-        for name in BUILTIN_NAMES {
-            assert!(builtin(name).is_some(), "{name}");
-        }
-        assert_eq!(builtin("no-such"), None);
-    }
-
-    #[test]
-    fn a_label_counts_packages() {
-        let Some(Builtin::Recipe(coding)) = builtin("coding") else {
-            panic!("coding is built");
-        };
-        assert_eq!(coding.label(), "python:3.12-slim + 0 packages");
-        let Some(Builtin::Recipe(documents)) = builtin("python-documents") else {
-            panic!("python-documents is built");
-        };
-        assert_eq!(documents.label(), "python:3.12-slim + 4 packages");
     }
 }

@@ -45,6 +45,7 @@ use crate::id::{RunId, SessionId};
 use crate::limits::{
     PREPARE_SECONDS_MAX, SHUTDOWN_BACKEND_SECONDS, SHUTDOWN_SECONDS_MAX, WAKE_SECONDS_MAX,
 };
+use crate::runtimes::images::Untold;
 use crate::runtimes::{Runtime, Source};
 use crate::telemetry::metrics::{Metrics, SessionStates};
 use crate::workspaces::Workspaces;
@@ -483,7 +484,8 @@ async fn prewarm(shared: Arc<Shared>) {
             continue;
         }
         let limit = Duration::from_secs(PREPARE_SECONDS_MAX);
-        let prepared = timeout(limit, shared.backend.prepare(&runtime));
+        let progress = Untold::watcher();
+        let prepared = timeout(limit, shared.backend.prepare(&runtime, &progress));
         tokio::select! {
             () = shared.stopping.cancelled() => return,
             prepared = prepared => match prepared {

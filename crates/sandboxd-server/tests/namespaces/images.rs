@@ -5,13 +5,17 @@ use sandboxd_server::backends::{
     CreateError, KeepLayer, PrepareError, PreparedImage, SandboxSpec, Start,
 };
 use sandboxd_server::id::SandboxId;
+use sandboxd_server::runtimes::images::Untold;
 use sandboxd_server::runtimes::{Runtime, Source};
 use std::path::Path;
 
 async fn prepare(house: &House, source: Source) -> Result<PreparedImage, PrepareError> {
     house
         .backend
-        .prepare(&Runtime::plain("image", "image", source))
+        .prepare(
+            &Runtime::plain("image", "image", source),
+            &Untold::watcher(),
+        )
         .await
 }
 

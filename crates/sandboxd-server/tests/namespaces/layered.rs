@@ -7,7 +7,7 @@ use sandboxd_server::backends::{KeepLayer, PrepareError, PreparedImage, SandboxS
 use sandboxd_server::egress::Egress;
 use sandboxd_server::id::SandboxId;
 use sandboxd_server::runtimes::images::reference::Reference;
-use sandboxd_server::runtimes::images::{Cancel, ImageError, Images, Settings, import};
+use sandboxd_server::runtimes::images::{Cancel, ImageError, Images, Settings, Untold, import};
 use sandboxd_server::runtimes::{Runtime, Source};
 use serde_json::json;
 use std::path::Path;
@@ -95,9 +95,10 @@ async fn a_pulled_image_is_seen_whole_with_its_owners_and_never_written() {
     let house = House::of(backend.unwrap(), state.path());
     // Both wait for one and the same pull.
     let runtime = named(&name);
+    let untold = Untold::watcher();
     let (one, two) = tokio::join!(
-        house.backend.prepare(&runtime),
-        house.backend.prepare(&runtime)
+        house.backend.prepare(&runtime, &untold),
+        house.backend.prepare(&runtime, &untold)
     );
     let (image, other) = (one.unwrap(), two.unwrap());
     assert_eq!(image, other);
@@ -139,7 +140,7 @@ async fn what_is_not_here_is_refused_with_the_command_that_fetches_it() {
     let house = House::at(state.path()).await;
     let refused = house
         .backend
-        .prepare(&named("python:3.12-slim"))
+        .prepare(&named("python:3.12-slim"), &Untold::watcher())
         .await
         .unwrap_err();
     assert!(matches!(refused, PrepareError::Missing { .. }));
@@ -150,7 +151,7 @@ async fn what_is_not_here_is_refused_with_the_command_that_fetches_it() {
     );
     let text = house
         .backend
-        .prepare(&named("No Name"))
+        .prepare(&named("No Name"), &Untold::watcher())
         .await
         .unwrap_err()
         .to_string();
@@ -180,7 +181,11 @@ async fn an_image_in_use_is_not_removed_and_a_kept_layer_wakes_over_its_own() {
         ..spec(image)
     };
     let id = SandboxId::generate();
-    let image = house.backend.prepare(&name).await.unwrap();
+    let image = house
+        .backend
+        .prepare(&name, &Untold::watcher())
+        .await
+        .unwrap();
     let sandbox = house
         .try_rent(&id, &keep(image), Start::Fresh)
         .await
@@ -203,7 +208,11 @@ async fn an_image_in_use_is_not_removed_and_a_kept_layer_wakes_over_its_own() {
             .images,
         0
     );
-    let image = house.backend.prepare(&name).await.unwrap();
+    let image = house
+        .backend
+        .prepare(&name, &Untold::watcher())
+        .await
+        .unwrap();
     let woken = house
         .try_rent(&id, &keep(image), Start::KeptLayer)
         .await
@@ -240,7 +249,11 @@ async fn an_ordinary_user_has_layers_too() {
     let files = tempfile::tempdir().unwrap();
     saved(files.path(), "app:1", &layers(), json!({}));
     import(&images, files.path(), None, &Cancel::default()).unwrap();
-    let image = house.backend.prepare(&named("app:1")).await.unwrap();
+    let image = house
+        .backend
+        .prepare(&named("app:1"), &Untold::watcher())
+        .await
+        .unwrap();
     let sandbox = house.rent(&spec(image)).await;
     assert_eq!(sandbox.says(LOOK).await, "keptnewmine0:0\n0:0\n0:0");
     sandbox
@@ -271,7 +284,11 @@ async fn many_layers_make_one_image() {
     let files = tempfile::tempdir().unwrap();
     saved(files.path(), "deep:1", &all, json!({}));
     import(&images, files.path(), None, &Cancel::default()).unwrap();
-    let image = house.backend.prepare(&named("deep:1")).await.unwrap();
+    let image = house
+        .backend
+        .prepare(&named("deep:1"), &Untold::watcher())
+        .await
+        .unwrap();
     let sandbox = house.rent(&spec(image)).await;
     assert_eq!(
         sandbox.says("cat /layer-0 /layer-33 /layer-59 /last").await,

@@ -284,7 +284,20 @@ impl Progress for Heard {
             Event::Layers { all, missing, .. } => format!("{missing} of {all}"),
             Event::Fetching { had, .. } => format!("from {had}"),
             Event::Again { why, .. } => format!("again: {why}"),
-            Event::Unpacking { .. } | Event::Ready { .. } | Event::Fetched { .. } => return,
+            Event::Step {
+                number,
+                label,
+                done,
+                ..
+            } => format!(
+                "{number}: {label}{}",
+                if done { ", done before" } else { "" }
+            ),
+            Event::Said { line } => format!("| {line}"),
+            Event::Storing { .. }
+            | Event::Unpacking { .. }
+            | Event::Ready { .. }
+            | Event::Fetched { .. } => return,
         };
         self.0.lock().unwrap().push(text);
     }

@@ -12,6 +12,7 @@ use sandboxd_server::backends::{
 };
 use sandboxd_server::id::{SandboxId, SessionId};
 use sandboxd_server::runtimes::Runtime;
+use sandboxd_server::runtimes::images::Watcher;
 use sandboxd_server::sessions::{
     Activity, Event, Ledger, LedgerError, NativeFile, OpenError, Record, Recorded, RunDone,
     Sessions, UseError,
@@ -120,8 +121,12 @@ impl Backend for MortalBackend {
     async fn capabilities(&self) -> Capabilities {
         self.inner.capabilities().await
     }
-    async fn prepare(&self, runtime: &Runtime) -> Result<PreparedImage, PrepareError> {
-        self.inner.prepare(runtime).await
+    async fn prepare(
+        &self,
+        runtime: &Runtime,
+        progress: &Watcher,
+    ) -> Result<PreparedImage, PrepareError> {
+        self.inner.prepare(runtime, progress).await
     }
     async fn create(
         &self,

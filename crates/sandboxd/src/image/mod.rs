@@ -1,13 +1,10 @@
 //! `sandboxd image`: what is in the image store, and how it comes and goes. The work is the server library's.
-//!
-//! - [`shown`]: what is told while an image is fetched.
-
-mod shown;
 
 use crate::arguments::{ImageArguments, ImageCommand};
 use crate::failure::{FAILED, Failure};
-use crate::output;
+use crate::output::{self, size};
 use crate::sandbox::configuration;
+use crate::shown::Shown;
 use sandboxd_server::backends::namespaces::kept_images;
 use sandboxd_server::clock::{Clock as _, SystemClock};
 use sandboxd_server::config::{Config, Flags};
@@ -16,7 +13,6 @@ use sandboxd_server::runtimes::images::{
     self, Cancel, Images, Imported, Registries, Removed, Summary,
 };
 use serde_json::json;
-use shown::Shown;
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -89,25 +85,6 @@ fn table(all: &[Summary]) -> String {
         .iter()
         .map(|[a, b, c, d]| format!("{a:<name$}  {b:<12}  {c:>layers$}  {d:>9}\n"));
     lines.collect()
-}
-
-/// Bytes for people.
-fn size(bytes: u64) -> String {
-    let mut unit = "B";
-    let mut whole = bytes;
-    let mut tenths = 0;
-    for larger in ["KiB", "MiB", "GiB", "TiB"] {
-        if whole < 1024 {
-            break;
-        }
-        tenths = whole % 1024 * 10 / 1024;
-        whole /= 1024;
-        unit = larger;
-    }
-    match unit {
-        "B" => format!("{whole} B"),
-        unit => format!("{whole}.{tenths} {unit}"),
-    }
 }
 
 fn pull(store: &Images, config: &Config, names: &[String]) -> Result<(), Failure> {
@@ -198,21 +175,6 @@ fn inspect(store: &Images, name: &str) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_for_people() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1_600, "1.5 KiB"),
-            (123 * 1024 * 1024, "123.0 MiB"),
-            (5 << 40, "5.0 TiB"),
-            (u64::MAX, "16777215.9 TiB"),
-        ] {
-            assert_eq!(size(bytes), text);
-        }
-    }
 
     #[test]
     fn the_table_has_a_line_for_each_name() {

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::id::SandboxId;
 use crate::runtimes::Runtime;
+use crate::runtimes::images::Watcher;
 use async_trait::async_trait;
 use guest::MemoryGuest;
 use std::collections::{BTreeMap, HashMap};
@@ -167,7 +168,7 @@ impl Backend for InMemory {
         }
     }
 
-    async fn prepare(&self, runtime: &Runtime) -> Result<PreparedImage, PrepareError> {
+    async fn prepare(&self, runtime: &Runtime, _: &Watcher) -> Result<PreparedImage, PrepareError> {
         self.switches.before_prepare().await;
         match self.switches.missing_image(&runtime.alias) {
             Some(how) => Err(PrepareError::Missing {

@@ -6,7 +6,9 @@ use crate::id::SandboxId;
 use crate::limits::IMAGE_PULL_SECONDS_MAX;
 use crate::runtimes::images::digest::Digest;
 use crate::runtimes::images::reference::Reference;
-use crate::runtimes::images::{self, Image, Images, Logged, Pull, Registries, Settings};
+use crate::runtimes::images::{
+    self, Audience, Image, Images, Logged, Progress, Pull, Registries, Settings, Watcher,
+};
 use crate::runtimes::{Runtime, Source};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
@@ -27,7 +29,7 @@ pub(super) struct Pulls {
     /// Made when it is first needed: reading the system's certificates takes a while.
     registries: OnceLock<Result<Registries, String>>,
     /// What is being fetched, by name; held only to look and to put.
-    running: Mutex<HashMap<String, Fetched>>,
+    running: Mutex<HashMap<String, (Fetched, Arc<Audience>)>>,
     /// Who fetches; likewise.
     tasks: Mutex<JoinSet<()>>,
 }
@@ -62,9 +64,10 @@ impl Pulls {
 pub(super) async fn prepare(
     inner: &Arc<Inner>,
     runtime: &Runtime,
+    progress: &Watcher,
 ) -> Result<PreparedImage, PrepareError> {
     match &runtime.source {
-        Source::Image(name) => named(inner, name, &runtime.label).await,
+        Source::Image(name) => named(inner, name, &runtime.label, progress).await,
         source => {
             let (source, label) = (source.clone(), runtime.label.clone());
             let store = inner.state_dir.join("images");
@@ -88,7 +91,12 @@ async fn off_thread<T: Send + 'static>(
     done.map_err(|error| broken(error.to_string()))?
 }
 
-async fn named(inner: &Arc<Inner>, name: &str, label: &str) -> Result<PreparedImage, PrepareError> {
+async fn named(
+    inner: &Arc<Inner>,
+    name: &str,
+    label: &str,
+    progress: &Watcher,
+) -> Result<PreparedImage, PrepareError> {
     let missing = |how: String| PrepareError::Missing {
         image: label.to_owned(),
         how,
@@ -102,7 +110,7 @@ async fn named(inner: &Arc<Inner>, name: &str, label: &str) -> Result<PreparedIm
             "sandboxd image pull {reference} fetches it"
         )));
     }
-    let fetched = fetch(inner, &reference).await;
+    let fetched = fetch(inner, &reference, progress).await;
     fetched.map_err(|why| {
         missing(format!(
             "{why}; sandboxd image pull {reference} tries again"
@@ -142,24 +150,28 @@ fn prepared(image: Image) -> PreparedImage {
     }
 }
 
-fn fetch(inner: &Arc<Inner>, name: &Reference) -> Fetched {
+fn fetch(inner: &Arc<Inner>, name: &Reference, progress: &Watcher) -> Fetched {
     let text = name.to_string();
     let mut running = lock(&inner.pulls.running);
-    if let Some(fetched) = running.get(&text) {
+    if let Some((fetched, audience)) = running.get(&text) {
+        audience.join(progress);
         return fetched.clone();
     }
+    let audience = Arc::new(Audience::default());
+    audience.join(&Logged::watcher(&text));
+    audience.join(progress);
     let (done, told) = oneshot::channel();
     let fetched: Fetched = told
         .map(|told| told.unwrap_or_else(|_| Err("the service is ending".to_owned())))
         .boxed()
         .shared();
-    running.insert(text.clone(), fetched.clone());
+    running.insert(text.clone(), (fetched.clone(), Arc::clone(&audience)));
     let (inner, name) = (Arc::clone(inner), name.clone());
     let theirs = Arc::clone(&inner);
     let mut tasks = lock(&theirs.pulls.tasks);
     while tasks.try_join_next().is_some() {}
     tasks.spawn(async move {
-        let outcome = pull(&inner, &name).await;
+        let outcome = pull(&inner, &name, &*audience).await;
         if let Err(why) = &outcome {
             tracing::warn!(image = %name, why, "an image could not be fetched");
         }
@@ -169,12 +181,9 @@ fn fetch(inner: &Arc<Inner>, name: &Reference) -> Fetched {
     fetched
 }
 
-async fn pull(inner: &Inner, name: &Reference) -> Result<(), String> {
+async fn pull(inner: &Inner, name: &Reference, progress: &dyn Progress) -> Result<(), String> {
     let registries = inner.pulls.registries()?;
-    let progress = Logged {
-        image: name.to_string(),
-    };
-    let pulled = images::pull(&inner.pulls.images, registries, name, &progress);
+    let pulled = images::pull(&inner.pulls.images, registries, name, progress);
     match tokio::time::timeout(Duration::from_secs(IMAGE_PULL_SECONDS_MAX), pulled).await {
         Ok(pulled) => pulled.map(drop).map_err(|error| error.to_string()),
         Err(_) => Err(format!("not fetched within {IMAGE_PULL_SECONDS_MAX} s")),

@@ -45,7 +45,7 @@ use crate::egress::Egress;
 use crate::id::SandboxId;
 use crate::limits::CREATE_SECONDS_MAX;
 use crate::runtimes::Runtime;
-use crate::runtimes::images::{Images, Pull, Settings as RegistrySettings};
+use crate::runtimes::images::{Images, Pull, Settings as RegistrySettings, Watcher};
 use async_trait::async_trait;
 use cgroups::Cgroups;
 use cpus::Placement;
@@ -362,8 +362,12 @@ impl Backend for Namespaces {
         }
     }
 
-    async fn prepare(&self, runtime: &Runtime) -> Result<PreparedImage, PrepareError> {
-        image::prepare(&self.inner, runtime).await
+    async fn prepare(
+        &self,
+        runtime: &Runtime,
+        progress: &Watcher,
+    ) -> Result<PreparedImage, PrepareError> {
+        image::prepare(&self.inner, runtime, progress).await
     }
 
     async fn create(

@@ -30,7 +30,7 @@ mod unpack;
 pub use error::ImageError;
 pub use garbage::{LayerSummary, Removed, Summary};
 pub use import::{Imported, import, import_stream};
-pub use progress::{Event, Logged, Progress};
+pub use progress::{Audience, Event, Logged, Progress, Untold, Watcher};
 pub use pull::pull;
 pub use registry::{Pull, Registries, Settings};
 pub use store::{Image, Images};
@@ -81,9 +81,19 @@ pub fn prepare(source: &Source, label: &str, store: &Path) -> Result<PreparedIma
         Source::Image(name) => Err(missing(format!(
             "it is kept by a name, and this backend knows none: sandboxd image pull {name}"
         ))),
-        Source::Recipe(_) => Err(missing(
-            "this backend builds nothing yet; build the recipe elsewhere, and name its root filesystem as a directory or tar".to_owned(),
-        )),
+        Source::Recipe(recipe) => match &recipe.base_path {
+            Some(path) => Err(missing(format!(
+                "{} stands for {} here, and a build starts from an image: sandboxd image import {} --name {} makes it one, \
+                 and the setting images then leaves it out",
+                recipe.base_image,
+                path.display(),
+                path.display(),
+                recipe.base_image
+            ))),
+            None => Err(missing(
+                "this backend builds nothing yet; build the recipe elsewhere, and name its root filesystem as a directory or tar".to_owned(),
+            )),
+        },
     }
 }
 

@@ -1,6 +1,7 @@
-//! What is told while an image is fetched.
+//! What is told while an image is made ready: fetched, or built.
 
 use super::digest::Digest;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Something happened.
@@ -41,6 +42,27 @@ pub enum Event<'a> {
         /// Which.
         blob: &'a Digest,
     },
+    /// A step of a build begins.
+    Step {
+        /// The how manyeth it is, from 1 on.
+        number: usize,
+        /// How many there are.
+        all: usize,
+        /// What it does.
+        label: &'a str,
+        /// Whether an earlier build has done it already.
+        done: bool,
+    },
+    /// A step of a build printed a line; escaped, and not too long.
+    Said {
+        /// It.
+        line: &'a str,
+    },
+    /// What a step of a build did is being stored.
+    Storing {
+        /// What the step does.
+        label: &'a str,
+    },
     /// Something failed, and is tried again.
     Again {
         /// What.
@@ -56,11 +78,67 @@ pub trait Progress: Send + Sync {
     fn event(&self, event: Event<'_>);
 }
 
+/// Who is told, for work that goes on whoever waits for it.
+pub type Watcher = Arc<dyn Progress>;
+
+/// Tells nobody.
+#[derive(Debug)]
+pub struct Untold;
+
+impl Untold {
+    /// As a watcher.
+    pub fn watcher() -> Watcher {
+        Arc::new(Self)
+    }
+}
+
+impl Progress for Untold {
+    fn event(&self, _: Event<'_>) {}
+}
+
+/// Everybody who waits for the same image.
+#[derive(Default)]
+pub struct Audience(Mutex<Vec<Watcher>>);
+
+impl Audience {
+    /// One more; who comes late hears what is still to come.
+    pub fn join(&self, watcher: &Watcher) {
+        self.all().push(Arc::clone(watcher));
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Watcher>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Audience {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Audience")
+    }
+}
+
+impl Progress for Audience {
+    fn event(&self, event: Event<'_>) {
+        for watcher in self.all().iter() {
+            watcher.event(event);
+        }
+    }
+}
+
 /// Lines in the log, for a daemon.
 #[derive(Debug)]
 pub struct Logged {
     /// The image.
     pub image: String,
+}
+
+impl Logged {
+    /// As a watcher.
+    pub fn watcher(image: &str) -> Watcher {
+        Arc::new(Self {
+            image: image.to_owned(),
+        })
+    }
 }
 
 impl Progress for Logged {
@@ -87,7 +165,15 @@ impl Progress for Logged {
                 let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
                 tracing::warn!(image, why, millis, "fetching failed, and is tried again");
             }
-            Event::Fetched { .. } => {}
+            Event::Step {
+                number,
+                all,
+                label,
+                done,
+            } => tracing::info!(image, number, all, label, done, "building an image"),
+            Event::Storing { label } => tracing::debug!(image, label, "storing a step of a build"),
+            // What programs print is never logged.
+            Event::Fetched { .. } | Event::Said { .. } => {}
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::limits::{
     CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX, PREPARE_SECONDS_MAX, STOP_SECONDS_MAX,
     WORKSPACE_SECONDS_MAX,
 };
+use crate::runtimes::images::Untold;
 use crate::sessions::detail::Detail;
 use crate::sessions::ledger::Standing;
 use crate::sessions::life;
@@ -156,7 +157,9 @@ impl Owner {
             })?;
             (service, runtime, may_be_new, rental.files_outside)
         };
-        let image = bounded(PREPARE_SECONDS_MAX, self.shared.backend.prepare(&runtime))
+        let progress = Untold::watcher();
+        let prepared = self.shared.backend.prepare(&runtime, &progress);
+        let image = bounded(PREPARE_SECONDS_MAX, prepared)
             .await
             .ok_or("the image was not ready in time")?
             .map_err(|e| e.to_string())?;

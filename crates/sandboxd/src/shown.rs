@@ -1,4 +1,4 @@
-//! What is told while an image is fetched: bars where somebody watches a terminal, lines everywhere else.
+//! What is told while an image is made ready: bars where somebody watches a terminal, lines everywhere else.
 
 use crate::output;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -9,11 +9,15 @@ use std::sync::{Mutex, PoisonError};
 
 /// What a bar looks like while bytes come.
 const FETCHING: &str = "{prefix}  {bar:30}  {bytes:>11} of {total_bytes:<11}  {msg}";
+/// While an image is built: the step, and the last line that it printed.
+const BUILDING: &str = "{prefix}  {bar:30}  {pos} of {len} steps  {wide_msg}";
+/// The bar of a build, beside those of blobs.
+const STEPS: &str = "steps";
 /// And when there are no more.
 const STANDING: &str = "{prefix}  {msg}";
 
 /// Tells it on stderr.
-pub(super) enum Shown {
+pub(crate) enum Shown {
     Lines {
         image: String,
     },
@@ -26,7 +30,7 @@ pub(super) enum Shown {
 
 impl Shown {
     /// For one image.
-    pub(super) fn for_image(image: &str) -> Self {
+    pub(crate) fn for_image(image: &str) -> Self {
         if std::io::stderr().is_terminal() {
             Self::Bars {
                 all: MultiProgress::new(),
@@ -40,7 +44,7 @@ impl Shown {
     }
 
     /// Nothing more comes.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Self::Bars { all, .. } = self {
             let _ = all.clear();
         }
@@ -58,19 +62,33 @@ fn line(event: Event<'_>) -> Option<String> {
             missing,
             bytes,
         } => {
-            format!("{missing} of {all} layers to fetch, {}", super::size(bytes))
+            format!(
+                "{missing} of {all} layers to fetch, {}",
+                output::size(bytes)
+            )
         }
         Event::Fetching { blob, size, had: 0 } => {
-            format!("{}: fetching {}", blob.short(), super::size(size))
+            format!("{}: fetching {}", blob.short(), output::size(size))
         }
         Event::Fetching { blob, size, had } => format!(
             "{}: fetching {}, from {} on",
             blob.short(),
-            super::size(size),
-            super::size(had)
+            output::size(size),
+            output::size(had)
         ),
         Event::Unpacking { blob } => format!("{}: unpacking", blob.short()),
         Event::Ready { blob } => format!("{}: ready", blob.short()),
+        Event::Step {
+            number,
+            all,
+            label,
+            done: false,
+        } => format!("step {number} of {all}: {label}"),
+        Event::Step {
+            number, all, label, ..
+        } => format!("step {number} of {all}: {label}: done before"),
+        Event::Said { line } => format!("| {line}"),
+        Event::Storing { label } => format!("{label}: storing"),
         Event::Again { why, wait } => {
             format!("{why}; again in {:.1} s", wait.as_secs_f64())
         }
@@ -123,6 +141,32 @@ fn draw(all: &MultiProgress, bars: &mut HashMap<String, ProgressBar>, event: Eve
             if let Some(bar) = bars.get(blob.hex()) {
                 bar.set_style(style(STANDING));
                 bar.finish_with_message("ready");
+            }
+        }
+        Event::Step {
+            number,
+            all: steps,
+            label,
+            done,
+        } => {
+            let bar = bars.entry(STEPS.to_owned()).or_insert_with(|| {
+                let bar = all.add(ProgressBar::new(steps as u64));
+                bar.set_style(style(BUILDING));
+                bar
+            });
+            bar.set_position(number.saturating_sub(1) as u64);
+            let did = if done { ": done before" } else { "" };
+            bar.set_prefix(output::printable(&format!("{label}{did}")));
+        }
+        Event::Said { line } => {
+            if let Some(bar) = bars.get(STEPS) {
+                bar.set_message(output::printable(line));
+            }
+        }
+        Event::Storing { label } => {
+            if let Some(bar) = bars.get(STEPS) {
+                bar.inc(1);
+                bar.set_message(output::printable(&format!("{label}: storing")));
             }
         }
         Event::Layers { .. } | Event::Again { .. } => {
