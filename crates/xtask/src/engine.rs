@@ -1,10 +1,11 @@
 //! A container engine for the tests of that backend, and the images that they start.
 //!
 //! One that answers is used as it is, with the images that it lacks, which go again at the end. Where none does, Debian's is
-//! installed and started with a data root below the target directory; it ends with us, and nothing of it stays: no data, no
-//! interface, no rule.
+//! installed and started, with second OCI runtimes and with its data below the target directory; it ends with us, and
+//! nothing of it stays: no data, no interface, no rule.
 
 mod images;
+mod runtimes;
 mod traces;
 
 use crate::report::{Outcome, run, say, works};
@@ -125,10 +126,18 @@ impl Engine {
         let host = format!("unix://{}/docker.sock", place.display());
         let before = Traces::now()?;
         let log = fs::File::create(place.join("log"))?;
+        let configuration = match runtimes::configure(&place) {
+            Ok(configuration) => configuration,
+            Err(error) => {
+                remove(&place)?;
+                return Err(error.context("OCI runtimes"));
+            }
+        };
         say(&format!("no engine answers: starting one at {host}"));
         // It gets the signal when this process ends, however it ends.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "TERM", "dockerd", "--host", &host]);
+        command.arg("--config-file").arg(configuration);
         command.arg("--data-root").arg(&data);
         command.arg("--exec-root").arg(place.join("exec"));
         command.arg("--pidfile").arg(place.join("pid"));

@@ -17,7 +17,7 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Where what was installed for this project is kept.
-fn cache() -> PathBuf {
+pub(crate) fn cache() -> PathBuf {
     root().join(".cache")
 }
 
@@ -174,6 +174,20 @@ const TOOLS_OF_ENGINE: [SystemTool; 2] = [
     },
 ];
 
+/// What the engine's second runtimes are.
+const TOOLS_OF_RUNTIMES: [SystemTool; 2] = [
+    SystemTool {
+        probe: ("crun", &["--version"]),
+        package: "crun",
+        needed_for: "sandboxes with an OCI runtime by name",
+    },
+    SystemTool {
+        probe: ("unshare", &["--version"]),
+        package: "util-linux",
+        needed_for: "the same",
+    },
+];
+
 /// Installs what is missing of the system; as an ordinary user says what it is.
 pub(crate) fn system_packages() -> anyhow::Result<()> {
     let of_root = TOOLS_OF_ROOT.iter().filter(|_| is_root());
@@ -183,6 +197,11 @@ pub(crate) fn system_packages() -> anyhow::Result<()> {
 /// Installs a container engine where there is none.
 pub(crate) fn engine_packages() -> anyhow::Result<()> {
     install(TOOLS_OF_ENGINE.iter())
+}
+
+/// Installs the OCI runtimes that are packages.
+pub(crate) fn runtime_packages() -> anyhow::Result<()> {
+    install(TOOLS_OF_RUNTIMES.iter())
 }
 
 /// A Debian root with git and Python, made once and kept; only root can make it.
