@@ -9,11 +9,11 @@ use crate::limits::{
     POLICY_FILE_BYTES_MAX, SERVICE_TOKEN_BYTES_MAX, SHUTDOWN_DRAIN_SECONDS, SHUTDOWN_SECONDS_MAX,
 };
 use crate::sessions::{self, Sessions};
-use crate::store::{Store, StoreError};
+use crate::store::{self, Served, Store, StoreError};
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,6 +115,10 @@ impl Server {
             tokens: store.session_tokens(),
         };
         let ledger = store.ledger()?;
+        store.say_what_is_served(&Served {
+            url: url(local_addr),
+            workspace_root: parts.service.workspace_root.clone(),
+        })?;
         let sessions = Sessions::start_with(parts, ledger).await?;
         let app = App::new(Arc::clone(&sessions), Guard::new(&token));
         Ok(Self {
@@ -188,6 +192,30 @@ impl Server {
             tracing::warn!(left = connections.len(), "connections are cut off");
         }
         tracing::info!("shut down");
+    }
+}
+
+/// How a command on this host asks a service that listens here.
+fn url(listens: SocketAddr) -> String {
+    let loopback: IpAddr = match listens.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(loopback, listens.port()))
+}
+
+/// The token of the service that this configuration makes on its state directory, for a command beside it.
+///
+/// # Errors
+/// [`StartError`], where it was made and cannot be read.
+pub fn token_beside(config: &Config) -> Result<String, StartError> {
+    match &config.token {
+        TokenSource::Given(token) => Ok(token.clone()),
+        TokenSource::Made => {
+            let token = store::made_token(&config.state_dir.join(TOKEN_FILE))?;
+            Ok(token.trim().to_owned())
+        }
     }
 }
 

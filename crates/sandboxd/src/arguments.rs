@@ -1,9 +1,11 @@
 //! What may be said on the command line, and the help texts: one source for parsing, `--help` and completions.
 
 mod image;
+mod session;
 mod texts;
 
 pub(crate) use image::{ImageArguments, ImageCommand};
+pub(crate) use session::{SessionArguments, SessionCommand};
 
 use crate::failure::{Failure, OURS, USAGE};
 use crate::output;
@@ -47,6 +49,10 @@ pub(crate) enum Command {
     #[command(long_about = texts::IMAGE, after_long_help = texts::IMAGE_AFTER,
               arg_required_else_help = true, subcommand_required = true)]
     Image(ImageArguments),
+    /// List, measure and close sessions on this host, also without a running service
+    #[command(long_about = texts::SESSION, after_long_help = texts::SESSION_AFTER,
+              arg_required_else_help = true, subcommand_required = true)]
+    Session(SessionArguments),
     /// Say what this host can do, what a missing thing costs, and how to get it
     #[command(long_about = texts::DOCTOR, after_long_help = texts::DOCTOR_AFTER)]
     Doctor(DoctorArguments),
@@ -360,8 +366,10 @@ mod tests {
     #[test]
     fn every_command_has_examples_in_its_help() {
         let cli = Cli::command();
-        let image = cli.find_subcommand("image").expect("it is there");
-        for command in cli.get_subcommands().chain(image.get_subcommands()) {
+        let below =
+            ["image", "session"].map(|name| cli.find_subcommand(name).expect("it is there"));
+        let below = below.into_iter().flat_map(clap::Command::get_subcommands);
+        for command in cli.get_subcommands().chain(below) {
             let help = command
                 .get_after_long_help()
                 .map(ToString::to_string)

@@ -4,6 +4,7 @@
 //! - [`run`]: one program in a sandbox of this process's own, without a server.
 //! - [`serve`]: the HTTP service.
 //! - [`image`]: the images that sandboxes are made from.
+//! - [`session`]: what sessions have on disk.
 //! - [`doctor`]: what this host can do.
 //! - [`completions`]: for shells.
 //! - [`sandbox`]: sandboxes of this process's own, for `run` and `doctor`.
@@ -24,6 +25,7 @@ mod output;
 mod run;
 mod sandbox;
 mod serve;
+mod session;
 mod shown;
 mod sys;
 mod values;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Ok(Command::Run(arguments)) => run::run(arguments),
         Ok(Command::Serve(arguments)) => serve::serve(&arguments),
         Ok(Command::Image(arguments)) => image::image(&arguments),
+        Ok(Command::Session(arguments)) => session::session(&arguments),
         Ok(Command::Doctor(arguments)) => doctor::doctor(&arguments),
         Ok(Command::Completions(arguments)) => completions::completions(&arguments),
         Err(answer) => answer.give(),

@@ -59,15 +59,40 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
+/// On which side of its column a cell stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Rows under each other, the first one with the heads.
+pub(crate) fn columns<const N: usize>(rows: &[[String; N]], sides: [Align; N]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).zip(sides);
+        let cells = cells.map(|((cell, width), side)| match side {
+            Align::Left => format!("{cell:<width$}"),
+            Align::Right => format!("{cell:>width$}"),
+        });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{printable, size};
-
-    #[test]
-    fn control_characters_are_escaped_and_letters_are_not() {
-        assert_eq!(printable("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
-        assert_eq!(printable("größe"), "größe");
-    }
+    use super::{Align, columns, printable, size};
 
     #[test]
     fn sizes_are_for_people() {
@@ -82,5 +107,20 @@ mod tests {
         ] {
             assert_eq!(size(bytes), text);
         }
+    }
+
+    #[test]
+    fn control_characters_are_escaped_and_letters_are_not() {
+        assert_eq!(printable("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
+        assert_eq!(printable("größe"), "größe");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_and_lines_end_with_words() {
+        let rows = [["A", "NUMBER"], ["größer", "1"]].map(|row| row.map(str::to_owned));
+        let text = columns(&rows, [Align::Left, Align::Right]);
+        assert_eq!(text, "A       NUMBER\ngrößer       1\n");
+        let text = columns(&rows, [Align::Right, Align::Left]);
+        assert_eq!(text, "     A  NUMBER\ngrößer  1\n");
     }
 }

@@ -1,11 +1,14 @@
 //! The state directory: made 0700, held by one daemon at a time, and the home of its secrets and of its database.
 //!
 //! `database` keeps the sessions' records and logs in SQLite; `schema` is its tables, step by step; `rows` is what stands
-//! in them.
+//! in them; `reading` looks at all of it from beside the daemon.
 
 mod database;
+mod reading;
 mod rows;
 mod schema;
+
+pub use reading::{Served, is_held, made_token, records};
 
 use crate::auth::session_tokens::{SECRET_BYTES, SessionTokens};
 use crate::sessions::Ledger;
@@ -16,6 +19,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The file that holds the secret of the session tokens.
 const SECRET_FILE: &str = "session-tokens.secret";
@@ -78,7 +82,7 @@ impl Store {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let lock = openat(&dir, LOCK_FILE, flags, Mode::from_raw_mode(0o600))
             .map_err(|e| at(&lock_path)(e.into()))?;
-        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        match take(&lock) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(path.to_owned())),
             Err(cause) => return Err(at(&lock_path)(cause.into())),
@@ -115,6 +119,30 @@ impl Store {
         &self.path
     }
 
+    /// Writes down where this directory's service is asked, for commands beside it.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn say_what_is_served(&self, served: &Served) -> Result<(), StoreError> {
+        let fresh = format!(".{}.new", reading::SERVED_FILE);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let written = || {
+            let file = openat(
+                &self.dir,
+                &fresh,
+                flags | OFlags::NOFOLLOW,
+                Mode::from_raw_mode(0o600),
+            )?;
+            File::from(file).write_all(&served.bytes())?;
+            rustix::fs::renameat(&self.dir, &fresh, &self.dir, reading::SERVED_FILE)?;
+            Ok(())
+        };
+        written().map_err(|cause| StoreError::Io {
+            path: self.path.join(reading::SERVED_FILE),
+            cause,
+        })
+    }
+
     /// What derives the sessions' tokens.
     pub fn session_tokens(&self) -> SessionTokens {
         self.tokens.clone()
@@ -147,11 +175,25 @@ const OWN_ENTRIES: &[&str] = &[
     "sandboxd.db-wal",
     "sandboxd.db-shm",
     "token",
+    reading::SERVED_FILE,
     "images",
     "instances",
     "layers",
     "ranges",
 ];
+
+/// The lock, also where a command that looks whether it is held has it for a moment.
+fn take(lock: &OwnedFd) -> Result<(), rustix::io::Errno> {
+    const TRIES: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(10);
+    for _ in 1..TRIES {
+        match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive)
+}
 
 /// The directory itself is 0700; its parents are made as `mkdir -p` does. One that others use too is left as it is, and
 /// refused: taking `/tmp` away from everybody would be a high price for a wrong flag.

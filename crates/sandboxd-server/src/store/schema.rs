@@ -1,6 +1,7 @@
 //! The tables, as numbered steps. A step that a release has carried is never changed; what comes later is another step.
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
+use std::cmp::Ordering;
 
 /// "sbxd": tells the file from any other SQLite database.
 const APPLICATION_ID: i32 = 0x7362_7864;
@@ -58,6 +59,9 @@ pub(super) enum SchemaError {
         /// What is known here.
         known: i64,
     },
+    /// Of an earlier version, where nobody may change it.
+    #[error("was written by an older sandboxd; the next start of the service brings it up to date")]
+    Older,
     /// SQLite's own.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
@@ -93,8 +97,26 @@ fn migrate_to(connection: &mut Connection, steps: &[&str]) -> Result<(), SchemaE
     Ok(())
 }
 
-fn pragma(transaction: &Transaction<'_>, name: &str) -> Result<i64, rusqlite::Error> {
-    transaction.pragma_query_value(None, name, |row| row.get(0))
+/// Whether a database, as it is, has what this version reads; false where there is nothing in it yet.
+pub(super) fn suits(connection: &Connection) -> Result<bool, SchemaError> {
+    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+    let found: i64 = pragma(connection, "user_version")?;
+    if pragma(connection, "application_id")? != i64::from(APPLICATION_ID) {
+        let tables = "SELECT count(*) FROM sqlite_schema";
+        return match connection.query_row(tables, [], |row| row.get(0))? {
+            0_i64 => Ok(false),
+            _ => Err(SchemaError::Foreign),
+        };
+    }
+    match found.cmp(&known) {
+        Ordering::Equal => Ok(true),
+        Ordering::Less => Err(SchemaError::Older),
+        Ordering::Greater => Err(SchemaError::Newer { found, known }),
+    }
+}
+
+fn pragma(connection: &Connection, name: &str) -> Result<i64, rusqlite::Error> {
+    connection.pragma_query_value(None, name, |row| row.get(0))
 }
 
 #[cfg(test)]

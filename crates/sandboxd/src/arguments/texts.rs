@@ -98,6 +98,52 @@ Examples:
   sandboxd completions zsh > ~/.zfunc/_sandboxd
   sandboxd completions fish > ~/.config/fish/completions/sandboxd.fish";
 
+/// Above the commands of `sandboxd session`.
+pub(super) const SESSION: &str = "\
+Sessions as they are on this host's disk: their records, their stored files, the write layers they keep.
+
+`ls` and `du` read the state directory, beside a running service as well as without one. `rm` has a running service do it; \
+without one it takes the service's place for a moment.";
+
+/// Below the commands of `sandboxd session`.
+pub(super) const SESSION_AFTER: &str = "\
+Examples:
+  sandboxd session ls
+  sandboxd session du
+  sandboxd session rm --purge conversation-5f2c9a1e";
+
+/// Below the flags of `sandboxd session ls`.
+pub(super) const SESSION_LS_AFTER: &str = "\
+States:
+  running     it has a sandbox
+  hibernated  it has none, and its next use makes one
+  lost        its sandbox is gone, and its files with it
+  closing     the service is removing it, or the next one will
+  closed      it is over, and its files are stored
+
+Examples:
+  sandboxd session ls
+  sandboxd session ls --json | jq -r '.[] | select(.state == \"closed\") | .session_id'";
+
+/// Below the flags of `sandboxd session du`.
+pub(super) const SESSION_DU_AFTER: &str = "\
+Counted is what the file system has given out. Links are not followed, and a file with several names counts once. \
+Images are shared by all sessions, so they are said once, below the sessions.
+
+Examples:
+  sandboxd session du
+  sandboxd session du conversation-5f2c9a1e --json";
+
+/// Below the flags of `sandboxd session rm`.
+pub(super) const SESSION_RM_AFTER: &str = "\
+Exit codes:
+  0  all of them are gone
+  1  one is not: a line on stderr says why
+
+Examples:
+  sandboxd session rm conversation-5f2c9a1e
+  sandboxd session rm --purge conversation-5f2c9a1e conversation-77b0";
+
 /// Above the commands of `sandboxd image`.
 pub(super) const IMAGE: &str = "\
 Images that runtimes are made from: fetched from registries or taken from files, unpacked once, shared by all sandboxes.

@@ -2,7 +2,7 @@
 
 use crate::arguments::{ImageArguments, ImageCommand};
 use crate::failure::{FAILED, Failure};
-use crate::output::{self, size};
+use crate::output::{self, Align, size};
 use crate::sandbox::configuration;
 use crate::shown::Shown;
 use sandboxd_server::backends::namespaces::kept_images;
@@ -76,15 +76,8 @@ fn table(all: &[Summary]) -> String {
             rows.push(row("-"));
         }
     }
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let (name, layers) = (width(0), width(2));
-    let lines = rows
-        .iter()
-        .map(|[a, b, c, d]| format!("{a:<name$}  {b:<12}  {c:>layers$}  {d:>9}\n"));
-    lines.collect()
+    let (left, right) = (Align::Left, Align::Right);
+    output::columns(&rows, [left, left, right, right])
 }
 
 fn pull(store: &Images, config: &Config, names: &[String]) -> Result<(), Failure> {
@@ -189,10 +182,10 @@ mod tests {
         let text = table(&[image(&["a:1", "long-name:2"]), image(&[])]);
         assert_eq!(
             text,
-            "NAME         ID            LAYERS       SIZE\n\
-             a:1          abababababab       0    2.0 KiB\n\
-             long-name:2  abababababab       0    2.0 KiB\n\
-             -            abababababab       0    2.0 KiB\n"
+            "NAME         ID            LAYERS     SIZE\n\
+             a:1          abababababab       0  2.0 KiB\n\
+             long-name:2  abababababab       0  2.0 KiB\n\
+             -            abababababab       0  2.0 KiB\n"
         );
     }
 }

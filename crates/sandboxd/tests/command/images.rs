@@ -73,10 +73,7 @@ fn a_root_filesystem_is_imported_shown_run_and_removed() {
         let store = Store::of(who);
         let root = root(&store.place);
         let root = root.to_str().expect("a path");
-        assert_eq!(
-            store.says(&["ls"]),
-            "NAME  ID            LAYERS       SIZE\n"
-        );
+        assert_eq!(store.says(&["ls"]), "NAME  ID  LAYERS  SIZE\n");
         assert!(store.refusal(&["import", root]).contains("--name"));
         let imported = store.says(&["import", root, "--name", "mine:1"]);
         let id = imported

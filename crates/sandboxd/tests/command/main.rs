@@ -12,6 +12,7 @@ mod json;
 mod networks;
 mod remains;
 mod serve;
+mod sessions;
 mod streams;
 mod supervised;
 mod support;

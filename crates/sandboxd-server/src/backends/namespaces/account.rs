@@ -19,16 +19,17 @@ const BLOCK_BYTES: u64 = 512;
 
 /// What is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Stored {
+pub struct Stored {
     /// Bytes on disk, as the file system counts them.
-    pub(super) bytes: u64,
+    pub bytes: u64,
     /// Files, directories and everything else with an inode.
-    pub(super) files: u64,
+    pub files: u64,
 }
 
 impl Stored {
     /// Both together.
-    pub(super) fn plus(self, other: Self) -> Self {
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.saturating_add(other.bytes),
             files: self.files.saturating_add(other.files),

@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The directory of layers that may be kept, in a state directory.
-const KEPT: &str = "layers";
+pub(super) const KEPT: &str = "layers";
 /// The file with the note.
 const NOTE: &str = "note";
 /// Its next content, on its way.
@@ -198,8 +198,13 @@ pub(super) fn images_of(state_dir: &Path) -> BTreeSet<String> {
         .flatten()
         .flatten();
     entries
-        .filter_map(|entry| Some(note(&entry.path(), "")?.image))
+        .filter_map(|entry| image_in(&entry.path()))
         .collect()
+}
+
+/// The image that the layer in a directory lies over.
+pub(super) fn image_in(layer: &Path) -> Option<String> {
+    Some(note(layer, "")?.image)
 }
 
 fn note(path: &Path, now: &str) -> Option<Note> {

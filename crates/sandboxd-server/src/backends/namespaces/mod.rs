@@ -7,7 +7,8 @@
 //! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
 //! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
 //!   [`ending`]: and back. [`meter`]: what its ceilings have done.
-//! - [`storage`], [`tally`], [`account`]: the limit of what is stored where no quota keeps it.
+//! - [`storage`], [`tally`], [`account`]: the limit of what is stored where no quota keeps it. [`on_disk`]: what is stored,
+//!   seen from beside the service.
 //! - [`instance`]: what this daemon owns on the host, and the sweep of what former ones left.
 //! - [`probe`]: what this host can do.
 
@@ -24,6 +25,7 @@ mod launch;
 mod layers;
 mod meter;
 mod network;
+mod on_disk;
 mod plan;
 mod probe;
 mod program_file;
@@ -34,6 +36,7 @@ mod tally;
 mod users;
 mod workspace;
 
+pub use on_disk::{LayerOnDisk, Stored, layers_on_disk, remove_kept_layer, stored_below};
 pub use programs::{NotEmbedded, Programs};
 
 use super::{
