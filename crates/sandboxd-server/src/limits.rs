@@ -38,6 +38,10 @@ pub const RUN_END_GRACE_MILLIS: u64 = 5_000;
 pub const CREATE_SECONDS_MAX: u64 = 60;
 /// How long an image may take to be made ready (found, unpacked), in seconds.
 pub const PREPARE_SECONDS_MAX: u64 = 300;
+/// How long one image may take to be made ready before anybody waits for it, in seconds; then the next one has its turn.
+pub const PREWARM_SECONDS_MAX: u64 = 7_200;
+/// The pause before a build that failed is tried again at the start, in seconds.
+pub const PREWARM_PAUSE_SECONDS: u64 = 10;
 /// Entries of one layer of an image.
 pub const IMAGE_ENTRIES_MAX: u64 = 1_000_000;
 /// Bytes of one layer of an image, unpacked.
@@ -72,6 +76,28 @@ pub const CREDENTIAL_HELPER_SECONDS_MAX: u64 = 30;
 pub const IMAGE_PARTIAL_KEPT_SECONDS: u64 = 7 * 24 * 60 * 60;
 /// How long a change of the image store waits for another one, in seconds.
 pub const IMAGE_LOCK_SECONDS_MAX: u64 = 60;
+/// How long one build of a recipe may take, in seconds.
+pub const BUILD_SECONDS_DEFAULT: u64 = 1_800;
+/// The longest that may be allowed, in seconds.
+pub const BUILD_SECONDS_MAX: u64 = 86_400;
+/// Memory of one step of a build, in bytes.
+pub const BUILD_MEMORY_BYTES_DEFAULT: u64 = 4 * 1024 * 1024 * 1024;
+/// Processes of one step of a build.
+pub const BUILD_PIDS_DEFAULT: u64 = 1_024;
+/// What one step of a build and the package caches store, in bytes.
+pub const BUILD_DISK_BYTES_DEFAULT: u64 = 20 * 1024 * 1024 * 1024;
+/// What one step of a build may print, in bytes; over it the build has failed.
+pub const BUILD_OUTPUT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// What is told of the end of what a failed step printed, in bytes.
+pub const BUILD_TAIL_BYTES: usize = 2_048;
+/// A line of a step as it is told, in bytes.
+pub const BUILD_LINE_BYTES: usize = 200;
+/// How long the package caches of a recipe are kept that is not built, in seconds.
+pub const BUILD_CACHE_KEPT_SECONDS: u64 = 30 * 24 * 60 * 60;
+/// Variables of builds.
+pub const BUILD_VARIABLES_MAX: usize = 256;
+/// Bytes of a file of certificates for builds.
+pub const BUILD_CA_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Packages of one recipe, and set-up commands.
 pub const RECIPE_ITEMS_MAX: usize = 256;
 /// Bytes of one of them.

@@ -1,10 +1,12 @@
 //! What may be said on the command line, and the help texts: one source for parsing, `--help` and completions.
 
 mod image;
+mod runtime;
 mod session;
 mod texts;
 
 pub(crate) use image::{ImageArguments, ImageCommand};
+pub(crate) use runtime::{RuntimeArguments, RuntimeCommand};
 pub(crate) use session::{SessionArguments, SessionCommand};
 
 use crate::failure::{Failure, OURS, USAGE};
@@ -53,6 +55,10 @@ pub(crate) enum Command {
     #[command(long_about = texts::SESSION, after_long_help = texts::SESSION_AFTER,
               arg_required_else_help = true, subcommand_required = true)]
     Session(SessionArguments),
+    /// List the runtimes that are allowed, and make their images ready
+    #[command(long_about = texts::RUNTIME, after_long_help = texts::RUNTIME_AFTER,
+              arg_required_else_help = true, subcommand_required = true)]
+    Runtime(RuntimeArguments),
     /// Say what this host can do, what a missing thing costs, and how to get it
     #[command(long_about = texts::DOCTOR, after_long_help = texts::DOCTOR_AFTER)]
     Doctor(DoctorArguments),
@@ -366,8 +372,8 @@ mod tests {
     #[test]
     fn every_command_has_examples_in_its_help() {
         let cli = Cli::command();
-        let below =
-            ["image", "session"].map(|name| cli.find_subcommand(name).expect("it is there"));
+        let below = ["image", "runtime", "session"]
+            .map(|name| cli.find_subcommand(name).expect("it is there"));
         let below = below.into_iter().flat_map(clap::Command::get_subcommands);
         for command in cli.get_subcommands().chain(below) {
             let help = command

@@ -5,6 +5,7 @@
 //! - [`serve`]: the HTTP service.
 //! - [`image`]: the images that sandboxes are made from.
 //! - [`session`]: what sessions have on disk.
+//! - [`runtime`]: what the configuration allows, made ready beforehand.
 //! - [`doctor`]: what this host can do.
 //! - [`completions`]: for shells.
 //! - [`sandbox`]: sandboxes of this process's own, for `run` and `doctor`.
@@ -23,6 +24,7 @@ mod image;
 mod limits;
 mod output;
 mod run;
+mod runtime;
 mod sandbox;
 mod serve;
 mod session;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Ok(Command::Serve(arguments)) => serve::serve(&arguments),
         Ok(Command::Image(arguments)) => image::image(&arguments),
         Ok(Command::Session(arguments)) => session::session(&arguments),
+        Ok(Command::Runtime(arguments)) => runtime::runtime(&arguments),
         Ok(Command::Doctor(arguments)) => doctor::doctor(&arguments),
         Ok(Command::Completions(arguments)) => completions::completions(&arguments),
         Err(answer) => answer.give(),

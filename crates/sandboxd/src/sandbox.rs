@@ -32,7 +32,8 @@ pub(crate) async fn backend(config: &Config) -> Result<Arc<dyn Backend>, Failure
         BackendName::Namespaces => {
             let programs = Programs::embedded().map_err(Failure::ours)?;
             let (egress, registries) = (config.egress.clone(), config.registries.clone());
-            Namespaces::start_with(&config.state_dir, programs, egress, registries)
+            let builds = config.builds.clone();
+            Namespaces::start_building(&config.state_dir, programs, egress, registries, builds)
                 .await
                 .map_err(Failure::ours)
         }

@@ -290,7 +290,7 @@ fn file_layer(file: &Path) -> Result<(Layer, Tables), ConfigError> {
     })?;
     let mut layer = Layer::new();
     let mut tables = Tables::default();
-    for (key, value) in document {
+    for (key, value) in by_their_names(document) {
         let origin = Origin::Key {
             file: file.to_owned(),
             key: key.clone(),
@@ -316,6 +316,29 @@ fn file_layer(file: &Path) -> Result<(Layer, Tables), ConfigError> {
         }
     }
     Ok((layer, tables))
+}
+
+/// The settings of a file by their names: those of the table `build` have it before theirs.
+fn by_their_names(mut document: toml::Table) -> Vec<(String, toml::Value)> {
+    let build = match document.remove("build") {
+        Some(toml::Value::Table(table)) => table,
+        // Refused by its name, as any other that is no setting.
+        Some(other) => toml::Table::from_iter([(String::new(), other)]),
+        None => toml::Table::new(),
+    };
+    let build = build.into_iter().map(|(key, value)| {
+        // Variables are a table, which elsewhere is spelled as an object.
+        let text = match &value {
+            toml::Value::Table(table) => serde_json::to_string(table).ok(),
+            _ => None,
+        };
+        let value = text.map_or(value, toml::Value::String);
+        (format!("build_{key}"), value)
+    });
+    document
+        .into_iter()
+        .chain(build.collect::<Vec<_>>())
+        .collect()
 }
 
 /// A plain TOML value as the environment would spell it; a list of strings is spelled with commas.

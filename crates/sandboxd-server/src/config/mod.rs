@@ -8,12 +8,13 @@
 //! - [`parse`]: text to values.
 //! - [`settings`]: every setting, its default, and what must hold between them.
 //! - [`allowlist`]: the two grammars of `SANDBOXD_RUNTIMES`, and the TOML form.
-//! - [`registries`]: where images come from.
+//! - [`registries`]: where images come from. [`builds`]: what builds of recipes are allowed.
 //! - [`policy`]: changes while the service runs.
 //! - [`outlook`]: what the settings come to, in lines for an operator.
 //! - [`mod@print`]: the effective settings as TOML.
 
 mod allowlist;
+mod builds;
 mod error;
 mod layers;
 mod outlook;
@@ -57,6 +58,8 @@ pub struct Config {
     pub egress: Egress,
     /// Where images come from.
     pub registries: crate::runtimes::images::Settings,
+    /// What builds of recipes are allowed.
+    pub builds: crate::runtimes::build::BuildSettings,
     /// Who may rent what.
     pub service: Service,
 }

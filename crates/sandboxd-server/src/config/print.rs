@@ -93,6 +93,7 @@ pub fn print_config(config: &Config) -> String {
         .map(|ceiling| text(ceiling.name()));
     put("allow_unenforced", Value::Array(accepted.collect()));
     registries(config, &mut table);
+    builds(config, &mut table);
     images_and_runtimes(config, &mut table);
     let token = match config.token {
         TokenSource::Given(_) => "# The token is configured; it is not shown.\n",
@@ -100,7 +101,8 @@ pub fn print_config(config: &Config) -> String {
             "# No token is configured; one is made at start and kept in the state directory.\n"
         }
     };
-    format!("{token}{table}")
+    let env = names_of_variables(config);
+    format!("{token}{env}{table}")
 }
 
 fn registries(config: &Config, table: &mut Table) {
@@ -124,6 +126,42 @@ fn registries(config: &Config, table: &mut Table) {
         |path: &Option<std::path::PathBuf>| optional(path.as_ref().map(|path| path.display()));
     put("docker_config", path(&registries.docker_config));
     put("registry_ca_file", path(&registries.ca_file));
+}
+
+/// Variables of builds are told by their names.
+fn names_of_variables(config: &Config) -> String {
+    let names: Vec<&str> = config.builds.env.keys().map(String::as_str).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("# build_env is not shown; it sets {}.\n", names.join(", ")),
+    }
+}
+
+/// Builds of recipes. Values of their variables may be secrets.
+fn builds(config: &Config, table: &mut Table) {
+    let builds = &config.builds;
+    let mut put = |name: &str, value: Value| {
+        table.insert(format!("build_{name}"), value);
+    };
+    let size = |asked: Option<crate::backends::Asked<u64>>| number(asked.map(|asked| asked.value));
+    put("network", text(super::builds::network_name(builds.network)));
+    put(
+        "ca_file",
+        optional(builds.ca_file.as_ref().map(|path| path.display())),
+    );
+    // A default that is written down would be somebody's wish.
+    for (name, asked) in [
+        ("memory", builds.memory_bytes),
+        ("pids", builds.pids),
+        ("disk", builds.disk_bytes),
+    ] {
+        if asked.is_none_or(|asked| asked.explicit) {
+            put(name, size(asked));
+        }
+    }
+    let cpus = builds.cpus.map(|asked| Value::Float(asked.value));
+    put("cpus", cpus.unwrap_or_else(|| text(OFF)));
+    put("timeout", number(Some(builds.seconds_max)));
 }
 
 fn images_and_runtimes(config: &Config, table: &mut Table) {

@@ -8,19 +8,20 @@ mod reading;
 mod table;
 mod values;
 
-pub(super) use reading::Parse;
+pub(super) use reading::{Parse, refused};
 pub use table::{SETTINGS, Setting};
 pub(super) use values::{absolute_path, network};
 
 use super::error::{ConfigError, Origin};
 use super::layers::{Found, Warning};
-use super::{BackendName, Config, Service, ServiceCeilings, SizeTexts, parse, registries};
+use super::{BackendName, Config, Service, ServiceCeilings, SizeTexts, builds, parse, registries};
 use crate::limits::{
     BODIES_BYTES_DEFAULT, DRAIN_TIMEOUT_SECONDS_DEFAULT, JSON_BODY_BYTES_DEFAULT,
     OUTPUTS_BYTES_DEFAULT,
 };
+use crate::runtimes::build::BuildSettings;
 use crate::runtimes::{Ceilings, Runtime, Source};
-use reading::{parsed, refused};
+use reading::parsed;
 use values::{
     backend, body_bytes, ceiling_names, default_runtime, drain_seconds, egress, keep_layer, listen,
     outputs_bytes, runtimes, state_dir, together_bytes, token, uid, work_dir,
@@ -36,6 +37,12 @@ pub(super) fn build(found: &Found, warnings: &mut Vec<Warning>) -> Result<Config
         )));
     }
     let listen = listen(found)?;
+    let service = service(found)?;
+    let builds = BuildSettings {
+        // What may be unenforced in sandboxes may be in those of builds.
+        allow_unenforced: service.allow_unenforced.clone(),
+        ..builds::builds(found)?
+    };
     Ok(Config {
         listen,
         token: token(found, listen)?,
@@ -49,7 +56,8 @@ pub(super) fn build(found: &Found, warnings: &mut Vec<Warning>) -> Result<Config
         policy_overrides: found.optional("policy_overrides", None, absolute_path)?,
         egress: egress(found)?,
         registries: registries::registries(found)?,
-        service: service(found)?,
+        builds,
+        service,
     })
 }
 

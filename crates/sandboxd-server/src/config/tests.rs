@@ -729,3 +729,46 @@ fn the_uid_of_runs_reaches_what_is_built() {
     assert_eq!(uid(r#", "run_as_uid": 77"#, "1000"), Some(77));
     assert_eq!(uid(r#", "run_as_uid": 0"#, "1000"), None);
 }
+
+#[test]
+fn builds_are_allowed_what_a_table_says_and_their_variables_are_never_shown() {
+    let text = "[build]\nnetwork = \"none\"\nmemory = \"2g\"\ntimeout = 60\nca_file = \"/etc/ca.pem\"\n\
+                env = { PIP_INDEX_URL = \"https://user:hush@index.example\", B = \"a,b\" }\n";
+    let config = read_file(text).expect("read");
+    let builds = &config.builds;
+    assert_eq!(builds.network, crate::backends::Network::None);
+    assert_eq!(
+        builds
+            .memory_bytes
+            .map(|asked| (asked.value, asked.explicit)),
+        Some((2 << 30, true))
+    );
+    assert_eq!(builds.disk_bytes.map(|asked| asked.explicit), Some(false));
+    assert_eq!((builds.seconds_max, builds.env["B"].as_str()), (60, "a,b"));
+    let printed = print_config(&config);
+    assert!(
+        printed.contains("PIP_INDEX_URL") && !printed.contains("hush"),
+        "{printed}"
+    );
+    assert!(!format!("{config:?}").contains("hush"));
+    let env = read(&[
+        ("SANDBOXD_BUILD_ENV", "A=1, B=2"),
+        ("SANDBOXD_BUILD_MEMORY", ""),
+    ])
+    .expect("read");
+    assert_eq!((env.builds.env.len(), env.builds.memory_bytes), (2, None));
+    for (text, named) in [
+        ("build = 5", "build_"),
+        ("[build]\nspeed = 1", "build_speed"),
+        ("[build]\nnetwork = \"host\"", "build_network"),
+        ("[build]\ntimeout = 100000", "build_timeout"),
+        ("[build]\nenv = { \"A B\" = \"hush\" }", "A B"),
+        ("[build]\nenv = { A = 5 }", "build_env"),
+    ] {
+        let refused = read_file(text).expect_err(text).to_string();
+        assert!(
+            refused.contains(named) && !refused.contains("hush"),
+            "{refused}"
+        );
+    }
+}

@@ -34,7 +34,7 @@ const ALWAYS: &[(&str, &str)] = &[
 ];
 
 /// Where programs are, where no image says so.
-pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Root's home directory.
 const HOME_OF_ROOT: &str = "/root";
 /// The home directory of a run with a uid of its own.

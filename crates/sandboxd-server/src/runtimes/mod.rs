@@ -1,10 +1,12 @@
 //! What the operator allows, under an alias, and where it comes from.
 //!
 //! - [`recipe`]: images that have to be built, as data, and the built-in ones by name.
+//! - [`build`]: what an operator allows builds.
 //! - [`catalogue`]: ready-made allowlists that an operator can select.
 //! - [`images`]: images that are on this host.
 //! - [`environment`]: the variables that every sandbox has.
 
+pub mod build;
 pub mod catalogue;
 pub mod environment;
 pub mod images;

@@ -43,7 +43,8 @@ use crate::clock::Clock;
 use crate::config::Service;
 use crate::id::{RunId, SessionId};
 use crate::limits::{
-    PREPARE_SECONDS_MAX, SHUTDOWN_BACKEND_SECONDS, SHUTDOWN_SECONDS_MAX, WAKE_SECONDS_MAX,
+    PREWARM_PAUSE_SECONDS, PREWARM_SECONDS_MAX, SHUTDOWN_BACKEND_SECONDS, SHUTDOWN_SECONDS_MAX,
+    WAKE_SECONDS_MAX,
 };
 use crate::runtimes::images::Untold;
 use crate::runtimes::{Runtime, Source};
@@ -483,16 +484,38 @@ async fn prewarm(shared: Arc<Shared>) {
         if !service.runtimes_given && matches!(runtime.source, Source::Image(_)) {
             continue;
         }
-        let limit = Duration::from_secs(PREPARE_SECONDS_MAX);
-        let progress = Untold::watcher();
-        let prepared = timeout(limit, shared.backend.prepare(&runtime, &progress));
         tokio::select! {
             () = shared.stopping.cancelled() => return,
-            prepared = prepared => match prepared {
-                Ok(Ok(_)) => tracing::debug!(runtime = runtime.alias, "its image is ready"),
-                Ok(Err(error)) => tracing::info!(runtime = runtime.alias, %error, "its image is not ready"),
-                Err(_) => tracing::info!(runtime = runtime.alias, "its image was not ready in time"),
-            },
+            () = prewarm_one(&shared, &runtime) => {}
+        }
+    }
+}
+
+/// A build is tried twice: what it fetches comes from elsewhere, and may be there a moment later.
+async fn prewarm_one(shared: &Shared, runtime: &Runtime) {
+    let tries = match runtime.source {
+        Source::Recipe(_) => 2,
+        _ => 1,
+    };
+    for again in (0..tries).rev() {
+        let limit = Duration::from_secs(PREWARM_SECONDS_MAX);
+        let progress = Untold::watcher();
+        let prepared = timeout(limit, shared.backend.prepare(runtime, &progress)).await;
+        match prepared {
+            Ok(Ok(_)) => {
+                tracing::debug!(runtime = runtime.alias, "its image is ready");
+                return;
+            }
+            Ok(Err(error)) => {
+                tracing::info!(runtime = runtime.alias, %error, again, "its image is not ready");
+            }
+            Err(_) => {
+                tracing::info!(runtime = runtime.alias, "its image was not ready in time");
+                return;
+            }
+        }
+        if again > 0 {
+            tokio::time::sleep(Duration::from_secs(PREWARM_PAUSE_SECONDS)).await;
         }
     }
 }

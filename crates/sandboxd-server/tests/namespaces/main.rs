@@ -18,6 +18,7 @@ mod limits;
 mod ordinary;
 mod pulled;
 mod readers;
+mod recipes;
 mod registry;
 mod rented;
 mod walls;

@@ -216,7 +216,8 @@ pub(crate) fn host() -> SandboxSpec {
 /// A root filesystem with a shell and a few programs of the host's, and the libraries that they need.
 pub(crate) fn small_root(at: &Path) {
     let programs = [
-        "sh", "ls", "cat", "id", "chown", "rm", "mkdir", "touch", "stat", "sleep",
+        "sh", "ls", "cat", "id", "chown", "rm", "mkdir", "touch", "stat", "sleep", "grep", "sed",
+        "mkfifo", "mv",
     ];
     std::fs::create_dir_all(at.join("usr/bin")).expect("a directory");
     for name in programs {

@@ -197,3 +197,33 @@ Examples:
 pub(super) const IMAGE_INSPECT_AFTER: &str = "\
 Examples:
   sandboxd image inspect python:3.12-slim";
+
+/// What `sandboxd runtime --help` says first.
+pub(super) const RUNTIME: &str = "\
+The runtimes that the configuration allows: what clients may rent, and what that is made from.
+
+An image that is not here is fetched from its registry or built from its recipe: when the service starts (prewarm), when a
+session needs it, or now.";
+
+/// Below the flags of `sandboxd runtime`.
+pub(super) const RUNTIME_AFTER: &str = "\
+Examples:
+  sandboxd runtime ls
+  sandboxd runtime prepare";
+
+/// Below the flags of `sandboxd runtime ls`.
+pub(super) const RUNTIME_LS_AFTER: &str = "\
+Examples:
+  sandboxd runtime ls
+  sandboxd runtime ls --json";
+
+/// Below the flags of `sandboxd runtime prepare`.
+pub(super) const RUNTIME_PREPARE_AFTER: &str = "\
+Examples:
+  sandboxd runtime prepare
+  SANDBOXD_RUNTIMES=@default sandboxd runtime prepare coding";
+
+/// Below the flags of `sandboxd runtime show`.
+pub(super) const RUNTIME_SHOW_AFTER: &str = "\
+Examples:
+  sandboxd runtime show coding";

@@ -279,7 +279,12 @@ fn take_layer(
 
 /// What names a layer's image.
 pub(super) fn image_of(spec: &SandboxSpec) -> &str {
-    match &spec.image {
+    image_key(&spec.image)
+}
+
+/// What names an image.
+pub(super) fn image_key(image: &PreparedImage) -> &str {
+    match image {
         PreparedImage::Host => "host",
         PreparedImage::Rootfs { key, .. } | PreparedImage::Layers { key, .. } => key,
         PreparedImage::Empty => "empty",

@@ -49,6 +49,27 @@ pub(super) async fn stop(
     Ok(())
 }
 
+/// Ends every process of a sandbox, and leaves what it wrote where it is until the sandbox is destroyed.
+pub(super) async fn halt(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), String> {
+    match inner.sandbox(id) {
+        Some(sandbox) => end(inner, id, &sandbox).await,
+        None => Err("its sandbox has ended".to_owned()),
+    }
+}
+
+/// Destroys a sandbox when nobody can wait for it; the end of the backend does.
+pub(super) fn destroy_later(inner: &Arc<Inner>, id: SandboxId) {
+    let theirs = Arc::clone(inner);
+    let mut errands = lock(&inner.errands);
+    while errands.try_join_next().is_some() {}
+    errands.spawn(async move {
+        if let Err(error) = destroy(&theirs, &id).await {
+            tracing::warn!(%id, %error, "a sandbox of a build");
+        }
+        theirs.builds.forget(&id);
+    });
+}
+
 /// Removes every trace.
 pub(super) async fn destroy(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), DestroyError> {
     stop(inner, id, KeepLayer::No)
@@ -129,6 +150,8 @@ pub(super) fn give_back(inner: &Inner, range: Option<u32>, cpus: &[u16]) {
 
 /// Ends everything, and lets the launcher remove the rest.
 pub(super) async fn shutdown(inner: &Arc<Inner>) {
+    // Before the sandboxes: what builds makes some.
+    inner.pulls.end().await;
     let all: Vec<SandboxId> = lock(&inner.sandboxes).keys().cloned().collect();
     let stops = all.iter().map(|id| async move {
         let keepable = inner
@@ -145,7 +168,6 @@ pub(super) async fn shutdown(inner: &Arc<Inner>) {
         }
     });
     futures::future::join_all(stops).await;
-    inner.pulls.end().await;
     let mut errands = std::mem::take(&mut *lock(&inner.errands));
     while errands.join_next().await.is_some() {}
     inner.launcher.end().await;

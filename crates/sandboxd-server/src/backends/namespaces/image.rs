@@ -1,6 +1,6 @@
 //! From a runtime to an image that is on this host: found, fetched from a registry, or unpacked from a file.
 
-use super::{Inner, lock};
+use super::{Inner, build, lock};
 use crate::backends::{CreateError, PrepareError, PreparedImage, SandboxSpec};
 use crate::id::SandboxId;
 use crate::limits::IMAGE_PULL_SECONDS_MAX;
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 /// What came of fetching an image; in words where nothing.
-type Fetched = Shared<BoxFuture<'static, Result<(), String>>>;
+pub(super) type Fetched = Shared<BoxFuture<'static, Result<(), String>>>;
 
 /// Images from registries, each fetched once however many wait for it, and to its end whoever gives up waiting.
 #[derive(Debug)]
@@ -68,6 +68,7 @@ pub(super) async fn prepare(
 ) -> Result<PreparedImage, PrepareError> {
     match &runtime.source {
         Source::Image(name) => named(inner, name, &runtime.label, progress).await,
+        Source::Recipe(recipe) => build::built(inner, recipe, &runtime.label, progress).await,
         source => {
             let (source, label) = (source.clone(), runtime.label.clone());
             let store = inner.state_dir.join("images");
@@ -79,7 +80,7 @@ pub(super) async fn prepare(
     }
 }
 
-async fn off_thread<T: Send + 'static>(
+pub(super) async fn off_thread<T: Send + 'static>(
     label: &str,
     work: impl FnOnce() -> Result<T, PrepareError> + Send + 'static,
 ) -> Result<T, PrepareError> {
@@ -91,7 +92,7 @@ async fn off_thread<T: Send + 'static>(
     done.map_err(|error| broken(error.to_string()))?
 }
 
-async fn named(
+pub(super) async fn named(
     inner: &Arc<Inner>,
     name: &str,
     label: &str,
@@ -121,7 +122,7 @@ async fn named(
 }
 
 /// The image of a name, if it is here.
-async fn here(
+pub(super) async fn here(
     inner: &Arc<Inner>,
     name: &Reference,
     label: &str,
@@ -141,7 +142,7 @@ async fn here(
     off_thread(label, look).await
 }
 
-fn prepared(image: Image) -> PreparedImage {
+pub(super) fn prepared(image: Image) -> PreparedImage {
     PreparedImage::Layers {
         layers: image.layers,
         key: image.id.to_string(),
@@ -151,7 +152,20 @@ fn prepared(image: Image) -> PreparedImage {
 }
 
 fn fetch(inner: &Arc<Inner>, name: &Reference, progress: &Watcher) -> Fetched {
+    let (theirs, name) = (Arc::clone(inner), name.clone());
     let text = name.to_string();
+    once(inner, text, progress, move |audience| async move {
+        pull(&theirs, &name, &*audience).await
+    })
+}
+
+/// Work of a name, which is done once however many wait for it, and to its end whoever gives up waiting.
+pub(super) fn once<F: Future<Output = Result<(), String>> + Send + 'static>(
+    inner: &Arc<Inner>,
+    text: String,
+    progress: &Watcher,
+    work: impl FnOnce(Arc<Audience>) -> F + Send + 'static,
+) -> Fetched {
     let mut running = lock(&inner.pulls.running);
     if let Some((fetched, audience)) = running.get(&text) {
         audience.join(progress);
@@ -166,16 +180,16 @@ fn fetch(inner: &Arc<Inner>, name: &Reference, progress: &Watcher) -> Fetched {
         .boxed()
         .shared();
     running.insert(text.clone(), (fetched.clone(), Arc::clone(&audience)));
-    let (inner, name) = (Arc::clone(inner), name.clone());
-    let theirs = Arc::clone(&inner);
-    let mut tasks = lock(&theirs.pulls.tasks);
+    drop(running);
+    let theirs = Arc::clone(inner);
+    let mut tasks = lock(&inner.pulls.tasks);
     while tasks.try_join_next().is_some() {}
     tasks.spawn(async move {
-        let outcome = pull(&inner, &name, &*audience).await;
+        let outcome = work(audience).await;
         if let Err(why) = &outcome {
-            tracing::warn!(image = %name, why, "an image could not be fetched");
+            tracing::warn!(image = text, why, "an image could not be made ready");
         }
-        lock(&inner.pulls.running).remove(&text);
+        lock(&theirs.pulls.running).remove(&text);
         let _ = done.send(outcome);
     });
     fetched

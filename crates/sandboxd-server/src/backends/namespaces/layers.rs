@@ -107,6 +107,11 @@ impl Layers {
         Self::opened(path)
     }
 
+    /// What a sandbox whose layer goes with it has written.
+    pub(super) fn scratch_upper(&self, id: &SandboxId) -> PathBuf {
+        self.path(id, false).join("upper")
+    }
+
     /// Opens a kept layer; nothing where there is none.
     pub(super) fn open(&self, id: &SandboxId) -> io::Result<Option<(Layer, Note)>> {
         let path = self.path(id, true);

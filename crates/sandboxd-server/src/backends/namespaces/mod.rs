@@ -3,7 +3,7 @@
 //! - [`plan`]: from a specification to the walls as data; pure. [`host`]: the zero-setup image.
 //! - [`users`], [`workspace`], [`layers`], [`cpus`], [`cgroups`]: what a sandbox is given, and gives back.
 //! - [`network`]: whether and how they reach something.
-//! - [`image`]: what a sandbox is made from.
+//! - [`image`]: what a sandbox is made from. [`build`]: images that are built, in sandboxes of the same kind.
 //! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
 //! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
 //!   [`ending`]: and back. [`meter`]: what its ceilings have done.
@@ -13,6 +13,7 @@
 //! - [`probe`]: what this host can do.
 
 mod account;
+mod build;
 mod cgroups;
 mod cpus;
 mod create;
@@ -48,8 +49,10 @@ use crate::egress::Egress;
 use crate::id::SandboxId;
 use crate::limits::CREATE_SECONDS_MAX;
 use crate::runtimes::Runtime;
+use crate::runtimes::build::BuildSettings;
 use crate::runtimes::images::{Images, Pull, Settings as RegistrySettings, Watcher};
 use async_trait::async_trait;
+use build::Builds;
 use cgroups::Cgroups;
 use cpus::Placement;
 use host::HostFiles;
@@ -115,6 +118,7 @@ struct Inner {
     cgroups: Cgroups,
     layers: Layers,
     pulls: Pulls,
+    builds: Builds,
     /// Host id ranges; held only while one is taken or given back.
     ranges: Mutex<Ranges>,
     /// Processors; likewise.
@@ -209,8 +213,24 @@ impl Namespaces {
         egress: Egress,
         registries: RegistrySettings,
     ) -> Result<Arc<dyn Backend>, StartError> {
+        let builds = BuildSettings::default();
+        Self::start_building(state_dir, programs, egress, registries, builds).await
+    }
+
+    /// The same, with builds of recipes as the operator allows them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Namespaces::start`].
+    pub async fn start_building(
+        state_dir: &Path,
+        programs: Programs,
+        egress: Egress,
+        registries: RegistrySettings,
+        builds: BuildSettings,
+    ) -> Result<Arc<dyn Backend>, StartError> {
         let state_dir = state_dir.to_owned();
-        let made = move || Inner::new(&state_dir, programs, egress, registries);
+        let made = move || Inner::new(&state_dir, programs, egress, registries, builds);
         let inner = tokio::task::spawn_blocking(made)
             .await
             .map_err(|error| StartError::Programs(error.to_string()))??;
@@ -231,6 +251,7 @@ impl Inner {
         programs: Programs,
         egress: Egress,
         registries: RegistrySettings,
+        builds: BuildSettings,
     ) -> Result<Self, StartError> {
         let failed = |cause| StartError::StateDir {
             path: state_dir.to_owned(),
@@ -271,6 +292,7 @@ impl Inner {
             launcher,
             cgroups,
             layers,
+            builds: Builds::new(&state_dir, builds),
             pulls: Pulls::new(images, registries),
             ranges: Mutex::new(ranges),
             placement: Mutex::new(Placement::of_this_process()),
@@ -417,7 +439,10 @@ impl Backend for Namespaces {
     }
 
     async fn list(&self) -> Result<Vec<Found>, ListError> {
-        let running: BTreeSet<SandboxId> = lock(&self.inner.sandboxes).keys().cloned().collect();
+        let mut running: BTreeSet<SandboxId> =
+            lock(&self.inner.sandboxes).keys().cloned().collect();
+        // No session's, and not for anybody to end.
+        running.retain(|id| !self.inner.builds.has(id));
         let inner = Arc::clone(&self.inner);
         let kept = tokio::task::spawn_blocking(move || inner.layers.kept())
             .await

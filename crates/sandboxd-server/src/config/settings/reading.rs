@@ -70,7 +70,7 @@ pub(super) fn parsed<T>(raw: &Raw, parse: Parse<T>) -> Result<T, ConfigError> {
     })
 }
 
-pub(super) fn refused(origin: &Origin, problem: impl Into<String>) -> ConfigError {
+pub(in crate::config) fn refused(origin: &Origin, problem: impl Into<String>) -> ConfigError {
     ConfigError::Refused {
         origin: origin.clone(),
         problem: problem.into(),

@@ -57,6 +57,29 @@ pub const SETTINGS: &[Setting] = &[
         "certificates (PEM) trusted for registries beside the system's; optional",
     ),
     setting(
+        "build_network",
+        "network of builds of recipes: bridge or none (bridge)",
+    ),
+    setting(
+        "build_env",
+        "variables of builds, such as PIP_INDEX_URL: NAME=VALUE, comma-separated, or a JSON object",
+    ),
+    setting(
+        "build_ca_file",
+        "certificates (PEM) that programs of builds trust instead of the image's; optional",
+    ),
+    setting("build_memory", "memory of a build (4g); optional"),
+    setting("build_cpus", "CPUs of a build; optional"),
+    setting(
+        "build_pids",
+        "processes and threads of a build (1024); optional",
+    ),
+    setting(
+        "build_disk",
+        "bytes that a step of a build and the package caches store (20g); optional",
+    ),
+    setting("build_timeout", "seconds that one build may take (1800)"),
+    setting(
         "default_runtime",
         "alias used when a client names none (the first)",
     ),

@@ -131,6 +131,56 @@ pub(super) fn plain(layer: &Digest) -> Vec<u8> {
     serde_json::to_vec(&plain).unwrap_or_default()
 }
 
+/// What an image that was built says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its variables, all of them.
+    pub env: BTreeMap<String, String>,
+    /// Uid and gid of its programs; nothing where they are those of the base.
+    pub user: Option<u32>,
+}
+
+/// The configuration of an image that is another one, and a layer on it or not.
+///
+/// # Errors
+///
+/// Where the base's cannot be read, or there would be too many layers.
+pub(super) fn built(
+    base: &str,
+    layer: Option<&Digest>,
+    outcome: Option<&Outcome>,
+) -> Result<Vec<u8>, String> {
+    let mut config: serde_json::Value = serde_json::from_str(base)
+        .map_err(|error| format!("the configuration of its base: {error}"))?;
+    let all = config
+        .as_object_mut()
+        .ok_or("the configuration of its base is no object")?;
+    // It tells of the base's layers one by one.
+    all.remove("history");
+    let layers = all
+        .get_mut("rootfs")
+        .and_then(|rootfs| rootfs.get_mut("diff_ids"))
+        .and_then(serde_json::Value::as_array_mut)
+        .ok_or("the configuration of its base names no layers")?;
+    layers.extend(layer.map(|layer| layer.to_string().into()));
+    if let Some(outcome) = outcome {
+        let mut execution = match all.remove("config") {
+            Some(serde_json::Value::Object(execution)) => execution,
+            _ => serde_json::Map::new(),
+        };
+        let env = outcome.env.iter();
+        let env: Vec<String> = env.map(|(name, value)| format!("{name}={value}")).collect();
+        execution.insert("Env".to_owned(), env.into());
+        if let Some(uid) = outcome.user {
+            execution.insert("User".to_owned(), format!("{uid}:{uid}").into());
+        }
+        all.insert("config".to_owned(), execution.into());
+    }
+    let text = serde_json::to_vec(&config).map_err(|error| error.to_string())?;
+    Config::parse(&text)?;
+    Ok(text)
+}
+
 /// A user that an image names, by its account files.
 ///
 /// # Errors

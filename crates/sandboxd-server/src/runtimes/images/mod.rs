@@ -3,8 +3,10 @@
 //! - [`unpack`]: a tar, unpacked into a directory of its own; with [`stream`] its bytes, [`entries`] what they say,
 //!   [`place`] where they go.
 //! - [`tars`]: a root filesystem in a tar file that the configuration names.
+//! - [`build`]: what builds leave here, step by step.
 //! - [`digest`]: what names content. [`locks`]: who may change the store.
 
+mod build;
 mod config;
 pub mod digest;
 mod entries;
@@ -22,17 +24,21 @@ mod pull;
 pub mod reference;
 mod registry;
 mod stack;
+mod standing;
 mod store;
 mod stream;
 mod tars;
 mod unpack;
 
+pub use build::{Building, Lineage};
+pub use config::Outcome;
 pub use error::ImageError;
 pub use garbage::{LayerSummary, Removed, Summary};
 pub use import::{Imported, import, import_stream};
 pub use progress::{Audience, Event, Logged, Progress, Untold, Watcher};
 pub use pull::pull;
 pub use registry::{Pull, Registries, Settings};
+pub use standing::Standing;
 pub use store::{Image, Images};
 pub use stream::{Cancel, CancelOnDrop};
 pub use unpack::UnpackError;
@@ -68,32 +74,24 @@ pub fn prepare(source: &Source, label: &str, store: &Path) -> Result<PreparedIma
             })
         }
         Source::Tar(path) => {
-            let (path, key) = tars::unpacked(path, store, &stream::Cancel::default()).map_err(|error| match error {
-                tars::TarError::Open { .. } => missing(error.to_string()),
-                other => PrepareError::Broken {
-                    image: label.to_owned(),
-                    cause: other.to_string(),
+            let (path, key) = tars::unpacked(path, store, &stream::Cancel::default()).map_err(
+                |error| match error {
+                    tars::TarError::Open { .. } => missing(error.to_string()),
+                    other => PrepareError::Broken {
+                        image: label.to_owned(),
+                        cause: other.to_string(),
+                    },
                 },
-            })?;
+            )?;
             looks_like_a_root(std::slice::from_ref(&path)).map_err(broken)?;
             Ok(PreparedImage::Rootfs { path, key })
         }
         Source::Image(name) => Err(missing(format!(
             "it is kept by a name, and this backend knows none: sandboxd image pull {name}"
         ))),
-        Source::Recipe(recipe) => match &recipe.base_path {
-            Some(path) => Err(missing(format!(
-                "{} stands for {} here, and a build starts from an image: sandboxd image import {} --name {} makes it one, \
-                 and the setting images then leaves it out",
-                recipe.base_image,
-                path.display(),
-                path.display(),
-                recipe.base_image
-            ))),
-            None => Err(missing(
-                "this backend builds nothing yet; build the recipe elsewhere, and name its root filesystem as a directory or tar".to_owned(),
-            )),
-        },
+        Source::Recipe(_) => Err(missing(
+            "it has to be built, and this backend builds nothing".to_owned(),
+        )),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A directory with a root filesystem, as the tar of a layer: in one order, with owners, hard links and extended
-//! attributes, so that the same directory always gives the same layer.
+//! attributes, so that the same directory always gives the same layer; and what a sandbox changed, as the layer that
+//! changes the same.
 
 use super::unpack::UnpackError;
 use rustix::fs::{AtFlags, FileType};
@@ -16,26 +17,62 @@ const NAME_BYTES: usize = 100;
 /// Bytes of the extended attributes of one file.
 const ATTRIBUTES_BYTES_MAX: usize = 256 * 1024;
 
+/// What begins the name that hides another one in the layers below, and what hides all of a directory.
+const WHITEOUT: &str = ".wh.";
+const OPAQUE: &str = ".wh..wh..opq";
+
 /// Writes the tar of a directory.
 pub(super) fn pack(directory: &Path, out: impl Write) -> Result<(), UnpackError> {
+    packed(directory, None, out)
+}
+
+/// What a write layer of an overlay holds beside files of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Changes<'a> {
+    /// The id that is root's inside; nothing where owners mean nothing.
+    pub(super) first: Option<u32>,
+    /// Paths that are the sandbox's and not the image's, with all below them.
+    pub(super) left_out: &'a [&'a str],
+}
+
+/// Writes the tar of the layer that changes what a sandbox changed. Nobody may write there any more.
+pub(super) fn pack_changes(
+    upper: &Path,
+    changes: Changes<'_>,
+    out: impl Write,
+) -> Result<(), UnpackError> {
+    packed(upper, Some(changes), out)
+}
+
+fn packed(
+    directory: &Path,
+    changes: Option<Changes<'_>>,
+    out: impl Write,
+) -> Result<(), UnpackError> {
     let mut packer = Packer {
         tar: Builder::new(out),
         links: HashMap::new(),
+        changes,
     };
     packer.tree(directory)?;
     packer.tar.into_inner()?.flush()?;
     Ok(())
 }
 
-struct Packer<W: Write> {
+struct Packer<'a, W: Write> {
     tar: Builder<W>,
     links: HashMap<(u64, u64), PathBuf>,
+    changes: Option<Changes<'a>>,
 }
 
-impl<W: Write> Packer<W> {
+impl<W: Write> Packer<'_, W> {
     fn tree(&mut self, top: &Path) -> Result<(), UnpackError> {
         let mut waiting = vec![PathBuf::new()];
         while let Some(path) = waiting.pop() {
+            let mut left_out = self.changes.iter().flat_map(|changes| changes.left_out);
+            if left_out.any(|one| path == Path::new(one)) {
+                continue;
+            }
             self.one(top, &path)?;
             let full = top.join(&path);
             if fs::symlink_metadata(&full)?.is_dir() {
@@ -59,10 +96,14 @@ impl<W: Write> Packer<W> {
         } else {
             path
         };
+        // The kernel's own, and nobody's inside.
+        if kind == FileType::CharacterDevice && self.changes.is_some() && found.rdev() == 0 {
+            return self.hidden(path);
+        }
         let mut header = Header::new_ustar();
         header.set_mode(found.mode() & 0o7777);
-        header.set_uid(found.uid().into());
-        header.set_gid(found.gid().into());
+        header.set_uid(self.inside(path, found.uid())?.into());
+        header.set_gid(self.inside(path, found.gid())?.into());
         header.set_mtime(u64::try_from(found.mtime()).unwrap_or(0));
         header.set_size(0);
         let mut records = Vec::new();
@@ -97,6 +138,8 @@ impl<W: Write> Packer<W> {
                 }
                 header.set_entry_type(EntryType::Regular);
             }
+            // Nothing without its processes, and they have ended.
+            FileType::Fifo if self.changes.is_some() => return Ok(()),
             // A socket is nothing without its process, and a sandbox has a `/dev` of its own.
             FileType::Socket => return Ok(()),
             _ if path.starts_with("dev") => return Ok(()),
@@ -108,13 +151,60 @@ impl<W: Write> Packer<W> {
             }
         }
         attributes(&full, &mut records)?;
+        self.check_notes(path, &full)?;
         if kind == FileType::Directory {
-            return self.add(header, shown, records, io::empty());
+            let opaque = self.changes.is_some() && overlay_note(&full, "opaque");
+            self.add(header, shown, records, io::empty())?;
+            return match opaque {
+                true => self.whiteout(&path.join(OPAQUE)),
+                false => Ok(()),
+            };
         }
         let file = File::open(&full)?;
         let size = file.metadata()?.len();
         header.set_size(size);
         self.add(header, shown, records, file.take(size))
+    }
+
+    /// The id that a sandbox sees.
+    fn inside(&self, path: &Path, id: u32) -> Result<u32, UnpackError> {
+        let Some(first) = self.changes.and_then(|changes| changes.first) else {
+            return Ok(id);
+        };
+        id.checked_sub(first).ok_or_else(|| UnpackError::Refused {
+            entry: path.display().to_string(),
+            why: "its owner is none of the sandbox's",
+        })
+    }
+
+    /// Some kernels note where something came from, instead of having it here.
+    fn check_notes(&self, path: &Path, full: &Path) -> Result<(), UnpackError> {
+        let mut notes = ["redirect", "metacopy"].iter();
+        if self.changes.is_some() && notes.any(|note| overlay_note(full, note)) {
+            return Err(UnpackError::Refused {
+                entry: path.display().to_string(),
+                why: "the kernel keeps a part of it in another layer (redirect_dir or metacopy of overlay)",
+            });
+        }
+        Ok(())
+    }
+
+    /// What is gone.
+    fn hidden(&mut self, path: &Path) -> Result<(), UnpackError> {
+        let mut name = std::ffi::OsString::from(WHITEOUT);
+        name.push(path.file_name().unwrap_or_default());
+        self.whiteout(&path.with_file_name(name))
+    }
+
+    fn whiteout(&mut self, path: &Path) -> Result<(), UnpackError> {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::Regular);
+        header.set_mode(0o600);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(0);
+        self.add(header, path, Vec::new(), io::empty())
     }
 
     fn add(
@@ -176,10 +266,35 @@ fn attributes(path: &Path, records: &mut Vec<(String, Vec<u8>)>) -> io::Result<(
         let mut value = vec![0_u8; ATTRIBUTES_BYTES_MAX];
         let length = rustix::fs::getxattr(path, name, &mut value[..])?;
         value.truncate(length);
+        if name == b"security.capability" {
+            value = of_any_namespace(value);
+        }
         let key = format!("SCHILY.xattr.{}", String::from_utf8_lossy(name));
         records.push((key, value));
     }
     Ok(())
+}
+
+/// Capabilities that were set inside a sandbox hold for the root of its users only, whose number another sandbox's root
+/// does not have; without that number they hold for whoever is root where the file is seen.
+fn of_any_namespace(mut value: Vec<u8>) -> Vec<u8> {
+    const REVISION: usize = 3;
+    if let [_, _, _, revision @ 3, rest @ ..] = value.as_mut_slice()
+        && rest.len() == 20
+    {
+        *revision = 2;
+        value.truncate(REVISION + 1 + 16);
+    }
+    value
+}
+
+/// What the overlay notes on a file, by the name that it has for root or the one that it has for others.
+fn overlay_note(path: &Path, note: &str) -> bool {
+    let mut value = [0_u8; 4096];
+    ["trusted", "user"].iter().any(|whose| {
+        let name = format!("{whose}.overlay.{note}");
+        rustix::fs::lgetxattr(path, name, &mut value[..]).is_ok()
+    })
 }
 
 /// Whether a path is there at all, without following it.

@@ -30,6 +30,8 @@ use std::path::{Path, PathBuf};
 
 /// The directory of the store in a state directory.
 const HOME: &str = "images";
+/// What stands for the packed size of what was never packed: a bound of bombs is none of it.
+const UNPACKED_BYTES: u64 = u64::MAX / 1024;
 /// Bytes of an image's record.
 const RECORD_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Bytes of an account file of an image.
@@ -162,6 +164,11 @@ impl Images {
     ) -> Result<Digest, ImageError> {
         let suits = |root: &Path| super::looks_like_a_root(&[root.to_owned()]);
         self.add(None, stored, packed, &suits, cancel)
+    }
+
+    /// Unpacks what a step of a build changed as a layer; what it is.
+    pub(super) fn add_diff(&self, tar: impl Read, cancel: &Cancel) -> Result<Digest, ImageError> {
+        self.add(None, tar, UNPACKED_BYTES, &|_| Ok(()), cancel)
     }
 
     fn add(
