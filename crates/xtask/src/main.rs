@@ -2,7 +2,7 @@
 //!
 //! - `cargo xtask test`: everything, as continuous integration runs it; installs what the tests need.
 //! - `cargo xtask check`: the quick part of it, before a commit; with `--fuzz` each fuzz target for a minute as well.
-//! - `cargo xtask bench`: what things cost, beside what they would cost at least.
+//! - `cargo xtask bench`: what things cost, beside what they cost elsewhere and what they cost at least.
 //! - `cargo xtask engine`: runs a command beside a container engine with the images of the tests.
 //! - `cargo xtask openapi`: writes `docs/openapi.json` anew.
 //!
@@ -42,16 +42,13 @@ enum Task {
         #[arg(long)]
         fuzz: bool,
     },
-    /// Measures what things cost, beside what they would cost at least.
-    Bench {
-        /// One of floor, create, run, read, memory, wake, resident, asleep; none means all.
-        suite: Option<String>,
-        /// Also write the figures to this file.
-        #[arg(long, value_name = "FILE")]
-        json: Option<std::path::PathBuf>,
-        /// Measure this binary, and do not build one.
-        #[arg(long, value_name = "FILE")]
-        binary: Option<std::path::PathBuf>,
+    /// Measures what things cost, beside what they cost elsewhere and what they cost at least.
+    Bench(bench::Arguments),
+    /// Serves files to `bench`, until its input ends.
+    #[command(hide = true)]
+    ServeFiles {
+        /// Where they are.
+        folder: std::path::PathBuf,
     },
     /// Runs a command with `DOCKER_HOST` set to a container engine that has the images of the tests; starts one where none
     /// answers, and ends it with the command.
@@ -70,11 +67,8 @@ fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Test { steps } => steps::run(&steps),
         Task::Check { fuzz } => steps::check(fuzz),
-        Task::Bench {
-            suite,
-            json,
-            binary,
-        } => bench::bench(suite.as_deref(), json, binary),
+        Task::Bench(arguments) => bench::bench(&arguments),
+        Task::ServeFiles { folder } => bench::peers::static_files::serve(folder),
         Task::Engine { command } => engine::with(&command),
         Task::Openapi => openapi::write(),
         Task::Steps => steps::list(),

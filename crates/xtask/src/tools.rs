@@ -249,8 +249,15 @@ fn install<'a>(tools: impl Iterator<Item = &'a SystemTool>) -> anyhow::Result<()
 
 /// A virtual environment with what `tests/python/{name}.txt` lists, made anew when the list has changed; its Python.
 pub(crate) fn python(name: &str) -> anyhow::Result<PathBuf> {
-    let list = root().join("tests/python").join(format!("{name}.txt"));
-    let wanted = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
+    python_with(
+        name,
+        &root().join("tests/python").join(format!("{name}.txt")),
+    )
+}
+
+/// The same with what `list` lists.
+pub(crate) fn python_with(name: &str, list: &Path) -> anyhow::Result<PathBuf> {
+    let wanted = fs::read_to_string(list).with_context(|| list.display().to_string())?;
     let place = cache().join("python").join(name);
     let stamp = place.join("installed.txt");
     let python = place.join("bin/python");
@@ -273,7 +280,7 @@ pub(crate) fn python(name: &str) -> anyhow::Result<PathBuf> {
         "--quiet",
         "--disable-pip-version-check",
     ]);
-    run(install.args(["--no-input", "--requirement"]).arg(&list))?;
+    run(install.args(["--no-input", "--requirement"]).arg(list))?;
     fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())?;
     Ok(python)
 }

@@ -1,100 +1,184 @@
-//! What things cost, beside what they would cost at least, in the same run: `cargo xtask bench`.
+//! What things cost, beside what they cost elsewhere and what they cost at least, in the same run: `cargo xtask bench`.
 //!
-//! Every figure of ours stands beside a *floor*: what the kernel alone takes for the same thing, done by a bare program
-//! a moment before. Rounds are interleaved, so that load on the machine falls on both. Limits are said to be met or not,
-//! and never fail the run: a shared machine is no referee.
+//! Every figure of ours stands beside *floors*, what the kernel alone takes for the same thing, and *peers*, others who do
+//! the same, measured a moment before and after. Targets are said to be met or not, and never fail the run: a shared
+//! machine is no referee. Where it was too busy to judge by, that is said, too.
 //!
-//! Rooms: [`suites`], [`asleep`] and [`abuse`] are what is measured; [`floor`] the bare program; [`service`] the daemon under test,
-//! and [`processes`] what the kernel says of it; [`http`] a client that adds little; [`figures`] medians and the table.
+//! - [`suites`]: what is measured; [`peers`]: beside whom.
+//! - [`place`]: what suites share; [`rounds`]: measuring in turns; [`machine`]: what is measured on, and how quiet it was.
+//! - [`service`] the daemon under test; [`http`] a client that adds little, [`requests`] what it asks; [`processes`] what
+//!   the kernel says of who runs.
+//! - [`figures`]: medians and targets; [`table`] for a terminal, [`record`] for a file, [`report`] for the documents.
 
-mod abuse;
-mod asleep;
 mod figures;
-mod floor;
 mod http;
+mod machine;
+pub(crate) mod peers;
+mod place;
 mod processes;
+mod record;
+mod report;
+mod requests;
+mod rounds;
 mod service;
 mod suites;
+mod table;
 
 use crate::report::{run, say};
 use crate::tools::{cargo, target};
 use anyhow::{Context, bail};
-use figures::Line;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use figures::Findings;
+use machine::Machine;
+use place::Bench;
+use record::{Record, SuiteRecord};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{SystemTime, UNIX_EPOCH};
+use suites::{SUITES, Suite};
 
-/// Measures one thing.
-type Suite = fn(&Path) -> anyhow::Result<Vec<Line>>;
-
-/// What can be measured.
-const SUITES: [(&str, Suite); 9] = [
-    ("floor", suites::floor),
-    ("create", suites::create),
-    ("run", suites::run),
-    ("read", suites::read),
-    ("memory", suites::memory),
-    ("wake", asleep::wake),
-    ("resident", asleep::resident),
-    ("asleep", asleep::asleep),
-    ("abuse", abuse::abuse),
-];
-
-/// Runs the named suite, or all, prints the table and writes it to `json`.
-pub(crate) fn bench(
-    suite: Option<&str>,
+/// What was asked for on the command line.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Arguments {
+    /// Suites: open, run, files, wake, density, load, growth, abuse; none means all.
+    suites: Vec<String>,
+    /// Also write all figures to this file.
+    #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Say what differs from the figures in this file, which `--json` wrote.
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
+    /// Measure this binary, and do not build one.
+    #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-) -> ExitCode {
-    match measure(suite, binary).and_then(|lines| tell(&lines, json)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&format!("bench: {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    /// At most so many rounds: for a first look.
+    #[arg(long, value_name = "COUNT")]
+    rounds: Option<usize>,
+    /// Measure with this build, also an unoptimized one: for work on the measuring itself.
+    #[arg(long, hide = true)]
+    unoptimized: bool,
+    /// Write `docs/benchmarks.md` anew, with its plots; suites that were not run keep what they had.
+    #[arg(long)]
+    report: bool,
 }
 
-fn measure(suite: Option<&str>, binary: Option<PathBuf>) -> anyhow::Result<Vec<Line>> {
-    let chosen: Vec<_> = SUITES
-        .iter()
-        .filter(|(name, _)| suite.is_none_or(|suite| suite == *name))
-        .collect();
-    if chosen.is_empty() {
-        let names: Vec<&str> = SUITES.iter().map(|(name, _)| *name).collect();
-        bail!("there is no such suite; there are: {}", names.join(", "));
+/// Runs the named suites, or all, and tells what they found in all the ways that were asked for.
+pub(crate) fn bench(arguments: &Arguments) -> ExitCode {
+    let told = if cfg!(debug_assertions) && !arguments.unoptimized {
+        released(arguments)
+    } else {
+        let measured = measure(arguments);
+        // The engine that peers needed, where it was ours.
+        let ended = crate::engine::end().map_or(Ok(()), |ended| ended.map(drop));
+        measured.and_then(|code| ended.map(|()| code))
+    };
+    told.unwrap_or_else(|error| {
+        say(&format!("bench: {error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// Hands on to a release build of this program: a debug build is slow itself, and would be measured, too.
+fn released(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    chosen(&arguments.suites)?;
+    run(&mut cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        "--package",
+        "xtask",
+    ]))?;
+    let mut same = Command::new(target().join("release/xtask"));
+    let status = same.args(std::env::args_os().skip(1)).status()?;
+    Ok(ExitCode::from(u8::from(!status.success())))
+}
+
+fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Suite>> {
+    let known: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
+    if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        bail!(
+            "no suite is named {name:?}; there are: {}",
+            known.join(", ")
+        );
     }
-    let binary = match binary {
-        Some(binary) => binary,
+    let asked = |suite: &&Suite| names.is_empty() || names.iter().any(|name| name == suite.name);
+    Ok(SUITES.iter().filter(asked).collect())
+}
+
+fn measure(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let chosen = chosen(&arguments.suites)?;
+    let former = arguments.compare.as_deref().map(Record::read).transpose()?;
+    let binary = match &arguments.binary {
+        Some(binary) => binary
+            .canonicalize()
+            .with_context(|| binary.display().to_string())?,
         None => {
-            if suite != Some("floor") {
-                run(&mut cargo(&["build", "--release", "--locked"]))?;
-            }
+            run(&mut cargo(&["build", "--release", "--locked"]))?;
             target().join("release/sandboxd")
         }
     };
-    let mut lines = Vec::new();
-    for (name, measure) in chosen {
-        say(&format!("measuring: {name} (load {})", load()));
-        lines.extend(measure(&binary).with_context(|| format!("suite {name}"))?);
+    let mut bench = Bench::new(binary, arguments.rounds);
+    let mut record = Record {
+        taken_at: now(),
+        machine: Machine::here(),
+        suites: Vec::new(),
+    };
+    for suite in chosen {
+        record.suites.push(one(&mut bench, suite));
+        // What was measured is not lost with what comes after it.
+        if let Some(path) = &arguments.json {
+            record.write(path)?;
+        }
     }
-    Ok(lines)
+    if let Some(former) = former {
+        say(&record.compared_with(&former));
+    }
+    if arguments.report {
+        report::write(&record)?;
+    }
+    let failed: Vec<_> = record
+        .suites
+        .iter()
+        .filter(|s| s.failed.is_some())
+        .collect();
+    for suite in &failed {
+        let why = suite.failed.as_deref().unwrap_or_default();
+        say(&format!(
+            "suite {} could not be finished: {why}",
+            suite.name
+        ));
+    }
+    Ok(ExitCode::from(u8::from(!failed.is_empty())))
 }
 
-fn tell(lines: &[Line], json: Option<PathBuf>) -> anyhow::Result<()> {
-    say(&figures::table(lines));
-    say(&format!(
-        "load {} at the end; times in ms, medians [fastest, slowest tenth begins]",
-        load()
-    ));
-    let Some(path) = json else { return Ok(()) };
-    let lines: Vec<_> = lines.iter().map(Line::json).collect();
-    let document = serde_json::json!({ "load_at_the_end": load(), "lines": lines });
-    let text = serde_json::to_string_pretty(&document)?;
-    std::fs::write(&path, text + "\n").with_context(|| path.display().to_string())
+/// Seconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "the day of a report")]
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
-/// The machine's load, as the kernel says it.
-fn load() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
+fn one(bench: &mut Bench, suite: &Suite) -> SuiteRecord {
+    say(&format!("\n=== {} (load {})", suite.name, machine::load()));
+    bench.watch = machine::Watch::begin();
+    let mut findings = Findings::default();
+    let measured = (suite.measure)(bench, &mut findings);
+    let quiet = bench.watch.end();
+    let failed = measured.err().map(|error| format!("{error:#}"));
+    let disturbed = quiet.disturbed();
+    say(&table::table(&findings.figures, disturbed.is_none()));
+    for note in &findings.notes {
+        say(&format!("- {note}"));
+    }
+    if let Some(why) = &disturbed {
+        say(&format!("too noisy to judge: {why}"));
+    }
+    if let Some(why) = &failed {
+        say(&format!("FAILED: {why}"));
+    }
+    SuiteRecord {
+        name: suite.name.to_owned(),
+        quiet,
+        findings,
+        failed,
+    }
 }

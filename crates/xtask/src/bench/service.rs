@@ -19,7 +19,7 @@ pub(crate) struct Service {
     address: SocketAddr,
     folder: PathBuf,
     binary: PathBuf,
-    settings: Vec<(&'static str, &'static str)>,
+    settings: Vec<(&'static str, String)>,
 }
 
 impl Service {
@@ -31,17 +31,31 @@ impl Service {
     /// As [`Service::start`], with these variables.
     pub(crate) fn start_with(
         binary: &Path,
-        settings: &[(&'static str, &'static str)],
+        settings: &[(&'static str, &str)],
     ) -> anyhow::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("sandboxd-bench-{}", std::process::id()));
+        Self::start_prepared(binary, settings, |_| Ok(()))
+    }
+
+    /// As [`Service::start_with`], with something done to its state directory before.
+    pub(crate) fn start_prepared(
+        binary: &Path,
+        settings: &[(&'static str, &str)],
+        prepare: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let folder = super::place::own_folder("service")?;
         fs::create_dir_all(folder.join("workspaces"))?;
-        let (process, address) = spawn(binary, &folder, settings)?;
+        prepare(&folder.join("state"))?;
+        let settings: Vec<_> = settings
+            .iter()
+            .map(|(n, v)| (*n, (*v).to_owned()))
+            .collect();
+        let (process, address) = spawn(binary, &folder, &settings)?;
         let mut service = Self {
             process,
             address,
             folder,
             binary: binary.to_owned(),
-            settings: settings.to_vec(),
+            settings,
         };
         service.wait_for_an_answer()?;
         Ok(service)
@@ -86,7 +100,7 @@ impl Service {
 fn spawn(
     binary: &Path,
     folder: &Path,
-    settings: &[(&'static str, &'static str)],
+    settings: &[(&'static str, String)],
 ) -> anyhow::Result<(Child, SocketAddr)> {
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let log = fs::File::create(folder.join("log.txt"))?;
@@ -95,7 +109,7 @@ fn spawn(
         .arg(folder.join("state"))
         .env("SANDBOXD_TOKEN", TOKEN)
         .env("SANDBOXD_WORKSPACE_ROOT", folder.join("workspaces"))
-        .envs(settings.iter().copied())
+        .envs(settings.iter().map(|(name, value)| (*name, value)))
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -106,20 +120,7 @@ fn spawn(
 
 impl Service {
     fn end(&mut self) {
-        if let Some(pid) = i32::try_from(self.pid())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw)
-        {
-            // It may have ended by itself.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-        let deadline = Instant::now() + Duration::from_secs(STOP_SECONDS_MAX);
-        while Instant::now() < deadline && matches!(self.process.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        // What is left after the deadline is not waited for; both fail harmlessly on what has ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        super::processes::end(&mut self.process, Duration::from_secs(STOP_SECONDS_MAX));
     }
 }
 

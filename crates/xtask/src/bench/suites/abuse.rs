@@ -1,16 +1,18 @@
 //! What one session's worst costs another: its runs while the first attacks, beside its runs while nothing goes on.
 
-use super::figures::{Limit, Line, Samples};
-use super::http::Connection;
-use super::service::Service;
-use super::suites::{PAUSE, WARM_UP_ROUNDS, close, open, run_in};
+use crate::bench::figures::{Figure, Findings, Samples};
+use crate::bench::http::Connection;
+use crate::bench::place::{Bench, PAUSE};
+use crate::bench::requests::{close, open, run_in};
+use crate::bench::service::Service;
 use anyhow::Context;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 150;
+/// Rounds that do not count.
+const WARM_UP_ROUNDS: usize = 5;
 /// From an attack's beginning until it does its worst.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 /// Longest that one run of an attack takes.
@@ -26,72 +28,63 @@ const SETTINGS: [(&str, &str); 6] = [
 ];
 
 /// Name, and what runs again and again.
-const ATTACKS: [(&str, &str, &str); 6] = [
+const ATTACKS: [(&str, &str); 6] = [
     (
-        "fork bomb: median",
-        "fork bomb: p99",
+        "fork bomb",
         "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass",
     ),
     (
-        "memory bomb: median",
-        "memory bomb: p99",
+        "memory bomb",
         "x=[]\nwhile True: x.append(bytearray(1<<20))",
     ),
     (
-        "disk fill: median",
-        "disk fill: p99",
+        "disk fill",
         "i=0\nwhile True:\n  open('f%d'%i,'wb').write(bytes(1<<20)); i+=1",
     ),
     (
-        "inode fill: median",
-        "inode fill: p99",
+        "inode fill",
         "i=0\nwhile True:\n  open('g%d'%i,'w').close(); i+=1",
     ),
     (
-        "log flood: median",
-        "log flood: p99",
+        "log flood",
         "import sys\nwhile True: sys.stdout.write('x'*65536)",
     ),
-    ("busy loop: median", "busy loop: p99", "while True: pass"),
+    ("busy loop", "while True: pass"),
 ];
 
-/// For each attack the other session's median and 99th hundredth, each beside the quiet one.
-pub(crate) fn abuse(binary: &Path) -> anyhow::Result<Vec<Line>> {
-    let mut lines = Vec::new();
-    for (median, p99, program) in ATTACKS {
-        let service = Service::start_with(binary, &SETTINGS)?;
+/// For each attack the other session's runs, beside its quiet ones.
+pub(super) fn measure(bench: &Bench, findings: &mut Findings) -> anyhow::Result<()> {
+    let rounds = bench.times(ROUNDS);
+    for (name, program) in ATTACKS {
+        let service = Service::start_with(&bench.binary, &SETTINGS)?;
         let mut good = service.connect()?;
         let session = open(&mut good)?;
-        let quiet = runs(&mut good, &session)?;
+        let quiet = runs(&mut good, &session, rounds)?;
         let mut bad = service.connect()?;
         let attacker = open(&mut bad)?;
         let over = AtomicBool::new(false);
         let busy = thread::scope(|scope| {
             let attack = scope.spawn(|| attack(&mut bad, &attacker, program, &over));
             thread::sleep(UNDER_WAY);
-            let busy = runs(&mut good, &session);
+            let busy = runs(&mut good, &session, rounds);
             over.store(true, Ordering::Relaxed);
             let attacked = attack.join();
             attacked.map_err(|_| anyhow::anyhow!("the attack panicked"))??;
             busy
         })?;
         close(&mut good, &session)?;
-        for (what, share) in [(median, 50), (p99, 99)] {
-            lines.push(Line {
-                what,
-                unit: "ms",
-                ours: Samples::one(busy.percentile(share)),
-                floor: Some(("quiet", Samples::one(quiet.percentile(share)))),
-                limit: Limit::None,
-            });
-        }
+        let what = format!("run beside a {name}");
+        findings.figure(Figure::new(&what, "ms", &busy).beside("quiet", &quiet));
+        let what = format!("the same, 99th hundredth, {name}");
+        let p99 = |samples: &Samples| Samples::one(samples.percentile(99));
+        findings.figure(Figure::new(&what, "ms", &p99(&busy)).beside("quiet", &p99(&quiet)));
     }
-    Ok(lines)
+    Ok(())
 }
 
-fn runs(connection: &mut Connection, session: &str) -> anyhow::Result<Samples> {
+fn runs(connection: &mut Connection, session: &str, rounds: usize) -> anyhow::Result<Samples> {
     let mut samples = Samples::default();
-    for round in 0..WARM_UP_ROUNDS + ROUNDS {
+    for round in 0..WARM_UP_ROUNDS + rounds {
         let began = Instant::now();
         run_in(connection, session, &["/bin/echo", "hi"], "hi\n")?;
         if round >= WARM_UP_ROUNDS {

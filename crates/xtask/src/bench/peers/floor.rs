@@ -5,9 +5,9 @@
 //! over parts of `/proc`, its own loopback. What is left out is what only a service needs: a guest, a protocol, a filter
 //! for system calls, capabilities, HTTP.
 
+use super::cgroups::{self, Groups};
 use crate::sys::{self, NAMESPACES, Side};
 use anyhow::{Context, bail};
-use rustix::fs::CWD;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
     mount_change, unmount,
@@ -24,6 +24,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// What rows with it are called.
+pub(crate) const FLOOR: &str = "bare namespaces, mounts, cgroups, exec";
+
 /// How many host users a sandbox's users are mapped onto, and from where.
 const UID_BASE: u32 = 2_000_000_000;
 const UID_COUNT: u32 = 65_536;
@@ -35,19 +38,6 @@ const MASKED: [&str; 4] = [
     "proc/sysrq-trigger",
 ];
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-
-/// A cgroup directory, and the file by which a process enters it.
-struct Group {
-    folder: PathBuf,
-    entry: fs::File,
-}
-
-impl Group {
-    /// Moves this process into it.
-    fn enter(&self) -> std::io::Result<()> {
-        (&self.entry).write_all(b"0")
-    }
-}
 
 /// A place to make walls in.
 pub(crate) struct Floor {
@@ -66,7 +56,7 @@ impl Floor {
         fs::create_dir_all(folder.join("work"))?;
         Ok(Self {
             folder,
-            cgroups: cgroup_hierarchies(),
+            cgroups: cgroups::hierarchies(),
         })
     }
 
@@ -75,7 +65,7 @@ impl Floor {
         let began = Instant::now();
         let (mut output, output_inside) = std::io::pipe()?;
         let (go_inside, mut go) = std::io::pipe()?;
-        let groups = self.make_cgroups()?;
+        let groups = Groups::make(&self.cgroups, "floor")?;
         let pid = match sys::clone(NAMESPACES).context("clone")? {
             Side::Parent(pid) => pid,
             Side::Child => {
@@ -102,9 +92,7 @@ impl Floor {
         let took = began.elapsed();
         let pid = rustix::process::Pid::from_raw(pid).context("a child has a number")?;
         waitpid(Some(pid), WaitOptions::empty())?;
-        for group in &groups {
-            remove_group(&group.folder)?;
-        }
+        groups.remove()?;
         outcome?;
         if &text != b"hi\n" {
             bail!("the floor said {text:?}");
@@ -112,48 +100,16 @@ impl Floor {
         Ok(took)
     }
 
-    fn make_cgroups(&self) -> anyhow::Result<Vec<Group>> {
-        let mut made = Vec::new();
-        for hierarchy in &self.cgroups {
-            let group = hierarchy.join(format!("sandboxd-floor-{}", std::process::id()));
-            fs::create_dir(&group).with_context(|| group.display().to_string())?;
-            for (file, value) in [
-                ("memory.limit_in_bytes", "536870912"),
-                ("memory.max", "536870912"),
-                ("pids.max", "256"),
-                ("cpu.cfs_quota_us", "100000"),
-                ("cpu.max", "100000 100000"),
-            ] {
-                let file = group.join(file);
-                if file.exists() {
-                    fs::write(&file, value).with_context(|| file.display().to_string())?;
-                }
-            }
-            // A thread that moves itself by `tasks` (version 1) does not wait for the whole machine, as others do.
-            let first = group.join("tasks");
-            let entry = if first.exists() {
-                first
-            } else {
-                group.join("cgroup.procs")
-            };
-            made.push(Group {
-                entry: fs::OpenOptions::new().write(true).open(entry)?,
-                folder: group,
-            });
-        }
-        Ok(made)
-    }
-
     /// The child: walls, then the program. Comes back only with an error.
     fn inside(
         &self,
         mut go: impl Read,
-        groups: &[Group],
+        groups: &Groups,
         output: std::io::PipeWriter,
     ) -> anyhow::Error {
         let walls = go
             .read_exact(&mut [0])
-            .and_then(|()| groups.iter().try_for_each(Group::enter))
+            .and_then(|()| groups.enter())
             .map_err(Into::into)
             .and_then(|()| self.walls());
         if let Err(error) = walls {
@@ -256,36 +212,4 @@ fn bind_read_only(from: &Path, to: &Path) -> anyhow::Result<()> {
     mount_bind_recursive(from, to)?;
     sys::read_only(&CString::new(to.as_os_str().as_bytes())?)?;
     Ok(())
-}
-
-/// Where limits can be set: one directory per hierarchy with version 1, one for all with version 2.
-fn cgroup_hierarchies() -> Vec<PathBuf> {
-    let base = Path::new("/sys/fs/cgroup");
-    let first = ["memory", "pids", "cpu"].map(|controller| base.join(controller));
-    let found: Vec<PathBuf> = first.into_iter().filter(|path| path.is_dir()).collect();
-    let second = rustix::fs::accessat(
-        CWD,
-        base.join("cgroup.controllers"),
-        rustix::fs::Access::EXISTS,
-        rustix::fs::AtFlags::empty(),
-    );
-    if found.is_empty() && second.is_ok() {
-        vec![base.to_owned()]
-    } else {
-        found
-    }
-}
-
-/// Removes a cgroup; the kernel may need a moment after its last process has gone.
-fn remove_group(group: &Path) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(2);
-    loop {
-        match fs::remove_dir(group) {
-            Ok(()) => return Ok(()),
-            Err(error) if Instant::now() > deadline => {
-                return Err(error).with_context(|| group.display().to_string());
-            }
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
 }

@@ -1,0 +1,75 @@
+//! What is measured: one file for each suite.
+//!
+//! - [`open`], [`run`], [`files`], [`wake`]: what a caller waits for.
+//! - [`density`]: what it holds of the machine.
+//! - [`load`], [`growth`]: what becomes of it when there is much.
+//! - [`abuse`]: what one session's worst costs another.
+
+mod abuse;
+mod density;
+mod files;
+mod growth;
+mod load;
+mod open;
+mod run;
+mod wake;
+
+use super::figures::Findings;
+use super::place::Bench;
+
+/// Measures one thing. What was found before a failure counts.
+type Measure = fn(&Bench, &mut Findings) -> anyhow::Result<()>;
+
+/// One suite.
+pub(crate) struct Suite {
+    /// What it is asked for by.
+    pub(crate) name: &'static str,
+    /// What it is about, for the report.
+    pub(crate) about: &'static str,
+    /// Measures.
+    pub(crate) measure: Measure,
+}
+
+/// All, in the order in which they are run.
+pub(crate) const SUITES: [Suite; 8] = [
+    Suite {
+        name: "open",
+        about: "From a request for a session to the output of its first run, `/bin/echo hi`.",
+        measure: open::measure,
+    },
+    Suite {
+        name: "run",
+        about: "A program in a session that is open, from request to whole answer, over one kept connection.",
+        measure: run::measure,
+    },
+    Suite {
+        name: "files",
+        about: "Files of a session whose sandbox runs (live) and of one that sleeps (stored), over one kept connection.",
+        measure: files::measure,
+    },
+    Suite {
+        name: "wake",
+        about: "Putting a session to sleep, and from a run in a sleeping one to its output.",
+        measure: wake::measure,
+    },
+    Suite {
+        name: "density",
+        about: "What idle sandboxes and the daemon hold of the machine's memory.",
+        measure: density::measure,
+    },
+    Suite {
+        name: "load",
+        about: "Mixed work of many callers: seven runs, two reads and a write in ten requests.",
+        measure: load::measure,
+    },
+    Suite {
+        name: "growth",
+        about: "How cost grows with what there is: the exponent b of a cost that follows n^b, fitted.",
+        measure: growth::measure,
+    },
+    Suite {
+        name: "abuse",
+        about: "A session's run of `/bin/echo` while another session does its worst, beside the same while nothing goes on.",
+        measure: abuse::measure,
+    },
+];
