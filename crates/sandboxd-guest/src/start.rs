@@ -11,7 +11,7 @@ use crate::tree::Proc;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Signal, set_child_subreaper, set_dumpable_behavior};
-use sandboxd_protocol::client::LinkError;
+use sandboxd_protocol::client::{Duplex, LinkError};
 use sandboxd_protocol::server::serve;
 use std::collections::HashSet;
 use std::io;
@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,8 @@ pub(crate) enum StartError {
     Argument(String),
     #[error("descriptor {LINK} is no connected socket")]
     NoLink,
+    #[error("stdin and stdout cannot be a link: {0}")]
+    NoStdio(io::Error),
     #[error("{what}: {cause}")]
     System {
         what: &'static str,
@@ -50,6 +53,16 @@ struct Arguments {
     work_dir: Option<Vec<u8>>,
     user: Option<(u32, u32)>,
     plain_modes: bool,
+    /// The link is stdin and stdout, and no launcher has put anything else in order.
+    stdio: bool,
+}
+
+/// What the link is made of.
+enum Ends {
+    /// One socket.
+    Socket(OwnedFd),
+    /// Where it is read, and where it is written.
+    Pipes(OwnedFd, OwnedFd),
 }
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
@@ -61,16 +74,11 @@ pub(crate) fn start() -> Result<(), StartError> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| system("making itself untraceable")(error.into()))?;
     let arguments = arguments(std::env::args_os().skip(1).map(OsStringExt::into_vec))?;
-    let link = sys::inherited(LINK).ok_or(StartError::NoLink)?;
-    let cgroup = arguments.cgroup.map(|number| {
-        let missing = || StartError::Argument(format!("--cgroup-fd={number}"));
-        sys::inherited(number).ok_or_else(missing)
-    });
-    let cgroup = cgroup.transpose()?;
-    for descriptor in [Some(&link), cgroup.as_ref()].into_iter().flatten() {
-        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)
-            .map_err(|error| system("closing descriptors on exec")(error.into()))?;
-    }
+    let (link, cgroup) = if arguments.stdio {
+        (standard_streams()?, None)
+    } else {
+        inherited(&arguments)?
+    };
     occupy_standard_streams().map_err(system("opening /dev/null"))?;
     let is_init = std::process::id() == 1;
     if !is_init {
@@ -106,12 +114,69 @@ pub(crate) fn start() -> Result<(), StartError> {
     ended
 }
 
+/// The link and the cgroup directory that a launcher hands over.
+fn inherited(arguments: &Arguments) -> Result<(Ends, Option<OwnedFd>), StartError> {
+    let link = sys::inherited(LINK).ok_or(StartError::NoLink)?;
+    let cgroup = arguments.cgroup.map(|number| {
+        let missing = || StartError::Argument(format!("--cgroup-fd={number}"));
+        sys::inherited(number).ok_or_else(missing)
+    });
+    let cgroup = cgroup.transpose()?;
+    for descriptor in [Some(&link), cgroup.as_ref()].into_iter().flatten() {
+        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)
+            .map_err(|error| system("closing descriptors on exec")(error.into()))?;
+    }
+    Ok((Ends::Socket(link), cgroup))
+}
+
+/// Stdin and stdout as the link, where a container engine starts the guest; stderr stays, for the engine's client reads
+/// that. Whatever else the engine left open is closed.
+fn standard_streams() -> Result<Ends, StartError> {
+    sys::close_but_standard_streams().map_err(system("closing descriptors"))?;
+    let away = |stream| {
+        let copy = rustix::io::fcntl_dupfd_cloexec(stream, LINK)?;
+        let flags = rustix::fs::fcntl_getfl(&copy)?;
+        rustix::fs::fcntl_setfl(&copy, flags | OFlags::NONBLOCK)?;
+        Ok::<_, rustix::io::Errno>(copy)
+    };
+    let unusable = |error: rustix::io::Errno| StartError::NoStdio(error.into());
+    let (read, write) = (
+        away(rustix::stdio::stdin()).map_err(unusable)?,
+        away(rustix::stdio::stdout()).map_err(unusable)?,
+    );
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| system("opening /dev/null")(error.into()))?;
+    rustix::stdio::dup2_stdin(&null).map_err(unusable)?;
+    rustix::stdio::dup2_stdout(&null).map_err(unusable)?;
+    Ok(Ends::Pipes(read, write))
+}
+
+/// Either kind of link, as one stream.
+fn stream(ends: Ends) -> Result<Box<dyn Duplex>, StartError> {
+    match ends {
+        Ends::Socket(link) => {
+            let link = std::os::unix::net::UnixStream::from(link);
+            link.peer_addr().map_err(|_| StartError::NoLink)?;
+            link.set_nonblocking(true).map_err(system("the link"))?;
+            let link = UnixStream::from_std(link).map_err(system("the link"))?;
+            Ok(Box::new(link))
+        }
+        Ends::Pipes(read, write) => {
+            // An engine may give sockets as well as pipes: both are read and written alike.
+            let read = pipe::Receiver::from_owned_fd_unchecked(read);
+            let write = pipe::Sender::from_owned_fd_unchecked(write);
+            let joined = tokio::io::join(
+                read.map_err(StartError::NoStdio)?,
+                write.map_err(StartError::NoStdio)?,
+            );
+            Ok(Box::new(joined))
+        }
+    }
+}
+
 /// Serves the link and reaps, until the link ends or the sandbox is lost.
-async fn live(link: OwnedFd, house: Arc<House>) -> Result<(), StartError> {
-    let link = std::os::unix::net::UnixStream::from(link);
-    link.peer_addr().map_err(|_| StartError::NoLink)?;
-    link.set_nonblocking(true).map_err(system("the link"))?;
-    let link = UnixStream::from_std(link).map_err(system("the link"))?;
+async fn live(link: Ends, house: Arc<House>) -> Result<(), StartError> {
+    let link = stream(link)?;
     let ended = sys::child_signals().map_err(system("SIGCHLD"))?;
     let reap = async {
         while let Ok(mut ready) = ended.readable().await {
@@ -196,9 +261,14 @@ fn arguments(words: impl Iterator<Item = Vec<u8>>) -> Result<Arguments, StartErr
             }
             b"--work-dir" if value.starts_with(b"/") => arguments.work_dir = Some(value.to_vec()),
             b"--plain-modes" if value == b"yes" => arguments.plain_modes = true,
+            b"--link" if value == b"stdio" => arguments.stdio = true,
             b"--user" => arguments.user = Some(user(text()?).ok_or_else(malformed)?),
             _ => return Err(malformed()),
         }
+    }
+    if arguments.stdio && arguments.cgroup.is_some() {
+        // Nothing but the three streams is inherited then.
+        return Err(StartError::Argument("--cgroup-fd".to_owned()));
     }
     Ok(arguments)
 }
@@ -231,8 +301,11 @@ mod tests {
             work_dir: Some(b"/w".to_vec()),
             user: Some((1000, 50)),
             plain_modes: true,
+            stdio: false,
         };
         assert_eq!(all, Some(expected));
+        assert!(parse(&["--link=stdio"]).is_some_and(|parsed| parsed.stdio));
+        assert_eq!(parse(&["--link=stdio", "--cgroup-fd=4"]), None);
         for wrong in [
             "--cgroup-fd=3",
             "--work-dir=w",
@@ -240,6 +313,7 @@ mod tests {
             "--user=1:",
             "--user=:1",
             "--other=1",
+            "--link=tcp",
             "x",
         ] {
             assert_eq!(parse(&[wrong]), None, "{wrong}");

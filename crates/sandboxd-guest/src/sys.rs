@@ -734,6 +734,16 @@ pub(crate) fn inherited(number: RawFd) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Closes everything but descriptors 0 to 2. Before anything else is opened, or somebody would lose what is theirs.
+pub(crate) fn close_but_standard_streams() -> io::Result<()> {
+    // SAFETY: closes numbers that nothing of ours has been made from yet.
+    let done = unsafe { raw(libc::SYS_close_range, [3, u32::MAX as usize, 0, 0, 0]) };
+    if done < 0 {
+        return Err(io::Error::from_raw_os_error(errno_of(done)));
+    }
+    Ok(())
+}
+
 /// Gives memory back to the kernel that big transfers left with the allocator.
 pub(crate) fn give_back_memory() {
     #[cfg(target_env = "gnu")]

@@ -104,6 +104,20 @@ pub const RECIPE_ITEMS_MAX: usize = 256;
 pub const RECIPE_TEXT_BYTES_MAX: usize = 65_536;
 /// Characters of a recipe's name.
 pub const RECIPE_NAME_CHARS_MAX: usize = 64;
+/// How long a container engine may take for its first answers, in seconds.
+pub const ENGINE_CONNECT_SECONDS_MAX: u64 = 10;
+/// How long it may take to say something about what it has, in seconds.
+pub const ENGINE_ASK_SECONDS_MAX: u64 = 10;
+/// How long it may take to make, start or remove one container, in seconds.
+pub const ENGINE_ACT_SECONDS_MAX: u64 = 30;
+/// How long it may take for anything at all, in seconds.
+pub const ENGINE_SECONDS_MOST: u64 = 7_200;
+/// Longest text of the engine's that is repeated, in characters.
+pub const ENGINE_TEXT_CHARS_MAX: usize = 400;
+/// How many containers are ended at once.
+pub const ENGINE_ENDS_AT_ONCE: usize = 16;
+/// What of a guest's own words about itself is written to the log, in bytes.
+pub const GUEST_WORDS_BYTES_MAX: usize = 4 * 1024;
 /// How long a stored workspace may take to be made or removed, in seconds.
 pub const WORKSPACE_SECONDS_MAX: u64 = 60;
 /// How long a session's record may take to be written, in seconds.
@@ -282,5 +296,7 @@ const _: () = assert!(
     2 * STOP_SECONDS_MAX + WORKSPACE_SECONDS_MAX + 2 * LEDGER_SECONDS_MAX <= HIBERNATE_SECONDS_MAX
 );
 const _: () = assert!(SHUTDOWN_BACKEND_SECONDS < SHUTDOWN_SECONDS_MAX);
+const _: () = assert!(ENGINE_ACT_SECONDS_MAX < CREATE_SECONDS_MAX);
+const _: () = assert!(ENGINE_ASK_SECONDS_MAX < STOP_SECONDS_MAX);
 const _: () = assert!(STOP_GRACE_MILLIS < RUN_END_GRACE_MILLIS);
 const _: () = assert!(RUN_END_GRACE_MILLIS < ANSWER_GRACE_SECONDS * 1_000);

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::limits::CLOSE_SECONDS_MAX;
 use crate::shown::Shown;
 use sandboxd_protocol::client::Client;
+use sandboxd_server::backends::docker::Docker;
 use sandboxd_server::backends::in_memory::InMemory;
 use sandboxd_server::backends::namespaces::{Namespaces, Programs};
 use sandboxd_server::backends::{
@@ -34,6 +35,12 @@ pub(crate) async fn backend(config: &Config) -> Result<Arc<dyn Backend>, Failure
             let (egress, registries) = (config.egress.clone(), config.registries.clone());
             let builds = config.builds.clone();
             Namespaces::start_building(&config.state_dir, programs, egress, registries, builds)
+                .await
+                .map_err(Failure::ours)
+        }
+        BackendName::Docker => {
+            let programs = Programs::embedded().map_err(Failure::ours)?;
+            Docker::start(&config.state_dir, programs, &config.engine)
                 .await
                 .map_err(Failure::ours)
         }

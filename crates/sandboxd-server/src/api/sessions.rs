@@ -4,7 +4,7 @@ use super::App;
 use super::answer::{self, Answer};
 use super::decode::{Decode, Fields, Ruled, rules};
 use super::request::{Json, OfSession, Query, Service};
-use crate::backends::{Asked, Enforced, Enforcement, Network, SandboxSpec};
+use crate::backends::{Asked, Enforced, Enforcement, SandboxSpec};
 use crate::config::Service as Settings;
 use crate::id::{SessionId, Tenant};
 use crate::limits::RUN_OUTPUT_BYTES_MAX;
@@ -267,11 +267,7 @@ fn in_force(spec: &SandboxSpec, service: &Settings) -> api::InForce {
     let memory_bytes = value(spec.memory_bytes);
     api::InForce {
         environment: spec.env.clone(),
-        network: match spec.network {
-            Network::None => "none",
-            Network::Bridge => "bridge",
-        }
-        .to_owned(),
+        network: spec.network.name().to_owned(),
         user: spec.user,
         limits: api::LimitsInForce {
             memory_bytes,

@@ -3,14 +3,23 @@
 //! Runs, files, terminals, ports, limits on output, streaming and cancelling are written once, in the protocol and the
 //! guest. A new backend is one folder, one line in the list here, one field in the config, one name in the conformance
 //! test.
+//!
+//! What several backends need: [`instance`], what this daemon owns on the host, and the sweep of what former ones left;
+//! [`tally`] and [`account`], the limit of what is stored where no quota keeps it; [`engine_names`], what is asked for by a
+//! container engine's names where there is none; [`meter`].
 
+mod account;
+pub mod docker;
+mod engine_names;
 pub mod in_memory;
+mod instance;
 mod meter;
 pub mod namespaces;
+mod tally;
 
 pub use meter::{Hits, Meter, NoMeter};
 
-use crate::id::SandboxId;
+use crate::id::{SandboxId, SessionId};
 use crate::runtimes::Runtime;
 use crate::runtimes::images::Watcher;
 use async_trait::async_trait;
@@ -158,6 +167,8 @@ pub struct SandboxSpec {
     pub workspace: Option<HostWorkspace>,
     /// Host name inside.
     pub hostname: String,
+    /// Whose it is, where a session has it: sandboxes that people see by name are named after it.
+    pub session: Option<SessionId>,
     /// Bytes of memory.
     pub memory_bytes: Option<Asked<u64>>,
     /// Bytes of memory and swap together; the memory ceiling itself when absent.
@@ -176,6 +187,8 @@ pub struct SandboxSpec {
     pub tmpfs_bytes: Option<u64>,
     /// What it may reach.
     pub network: Network,
+    /// The container runtime that it is to run under, by a container engine's name for it.
+    pub oci_runtime: Option<String>,
     /// The uid that runs have inside; absent means root inside.
     pub user: Option<u32>,
     /// The gid that runs have inside; absent means the number of their uid.
@@ -200,12 +213,25 @@ pub struct HostWorkspace {
 }
 
 /// What a sandbox may reach on the network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Network {
     /// Nothing but its own loopback.
     None,
     /// The public Internet, outbound, by address translation; and what the operator allows beside it.
     Bridge,
+    /// What a container engine's network of this name reaches, as its operator made it.
+    Named(String),
+}
+
+impl Network {
+    /// As configured and shown.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::None => "none",
+            Self::Bridge => "bridge",
+            Self::Named(name) => name,
+        }
+    }
 }
 
 /// An image that is ready on this host.
@@ -231,6 +257,15 @@ pub enum PreparedImage {
         /// Keeps it on this host.
         hold: Hold,
     },
+    /// One that a container engine has.
+    Engine {
+        /// The engine's id for it, which names its content (a digest).
+        id: String,
+        /// What the operator calls it.
+        name: String,
+        /// What its programs expect.
+        defaults: ImageDefaults,
+    },
     /// Nothing (a backend without files).
     Empty,
 }
@@ -239,7 +274,7 @@ impl PreparedImage {
     /// What its programs expect; nothing where it does not say.
     pub fn defaults(&self) -> Option<&ImageDefaults> {
         match self {
-            Self::Layers { defaults, .. } => Some(defaults),
+            Self::Layers { defaults, .. } | Self::Engine { defaults, .. } => Some(defaults),
             Self::Host | Self::Rootfs { .. } | Self::Empty => None,
         }
     }

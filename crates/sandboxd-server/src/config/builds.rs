@@ -40,19 +40,9 @@ fn asked<T>(value: Option<T>) -> Option<Asked<T>> {
     })
 }
 
-/// As [`network`] reads it.
-pub(super) const fn network_name(network: Network) -> &'static str {
-    match network {
-        Network::None => "none",
-        Network::Bridge => "bridge",
-    }
-}
-
 fn network(text: &str) -> Result<Network, &'static str> {
     let all = [Network::None, Network::Bridge];
-    let found = all
-        .into_iter()
-        .find(|one| network_name(*one) == text.trim());
+    let found = all.into_iter().find(|one| one.name() == text.trim());
     found.ok_or("expected none or bridge")
 }
 

@@ -8,13 +8,15 @@
 //! - [`parse`]: text to values.
 //! - [`settings`]: every setting, its default, and what must hold between them.
 //! - [`allowlist`]: the two grammars of `SANDBOXD_RUNTIMES`, and the TOML form.
-//! - [`registries`]: where images come from. [`builds`]: what builds of recipes are allowed.
+//! - [`registries`]: where images come from. [`builds`]: what builds of recipes are allowed. [`engine`]: where a container
+//!   engine is.
 //! - [`policy`]: changes while the service runs.
 //! - [`outlook`]: what the settings come to, in lines for an operator.
 //! - [`mod@print`]: the effective settings as TOML.
 
 mod allowlist;
 mod builds;
+mod engine;
 mod error;
 mod layers;
 mod outlook;
@@ -26,6 +28,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use engine::EngineAddress;
 pub use error::ConfigError;
 pub use layers::{Flags, Layers, Warning};
 pub use outlook::{Outlook, Survives};
@@ -50,6 +53,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Which backend.
     pub backend: BackendName,
+    /// Where the container engine is, for a backend that uses one.
+    pub engine: EngineAddress,
     /// Seconds that what runs may go on when the daemon is asked to end.
     pub drain_timeout: u64,
     /// A JSON file with changes to the policy, read again when it changes.
@@ -87,6 +92,8 @@ impl std::fmt::Debug for TokenSource {
 pub enum BackendName {
     /// Linux namespaces.
     Namespaces,
+    /// A container engine: Docker, Podman.
+    Docker,
     /// The in-memory double (tests).
     InMemory,
 }

@@ -1,6 +1,6 @@
 //! The effective settings as TOML, which reads back as the same configuration. The token is left out.
 
-use super::{BackendName, Config, TokenSource};
+use super::{BackendName, Config, EngineAddress, TokenSource};
 use crate::egress::Dns;
 use crate::runtimes::{Runtime, Source};
 use toml::{Table, Value};
@@ -21,9 +21,22 @@ pub fn print_config(config: &Config) -> String {
         "backend",
         text(match config.backend {
             BackendName::Namespaces => "namespaces",
+            BackendName::Docker => "docker",
             BackendName::InMemory => "in_memory",
         }),
     );
+    // Looked for where nobody says: that has no spelling of its own.
+    if let Some(host) = config.engine.spelled() {
+        put("docker_host", text(host));
+    }
+    if let EngineAddress::Tcp {
+        certificates: Some(path),
+        ..
+    } = &config.engine
+    {
+        put("docker_tls_verify", Value::Boolean(true));
+        put("docker_cert_path", text(path.display()));
+    }
     put("default_runtime", text(&service.default_runtime));
     put("max_sessions", number(service.max_sessions));
     put("max_open_sessions", number(service.max_open_sessions));
@@ -144,7 +157,7 @@ fn builds(config: &Config, table: &mut Table) {
         table.insert(format!("build_{name}"), value);
     };
     let size = |asked: Option<crate::backends::Asked<u64>>| number(asked.map(|asked| asked.value));
-    put("network", text(super::builds::network_name(builds.network)));
+    put("network", text(builds.network.name()));
     put(
         "ca_file",
         optional(builds.ca_file.as_ref().map(|path| path.display())),

@@ -27,6 +27,13 @@ impl std::fmt::Debug for Surroundings {
 }
 
 impl Surroundings {
+    /// A variable that is none of our settings.
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
+        let mut all = self.helper_env.iter();
+        let found = all.find(|(known, _)| known == name);
+        found.and_then(|(_, value)| value.to_str().map(str::to_owned))
+    }
+
     /// Takes a variable. Lower case wins where both are set, as elsewhere.
     pub(super) fn take(&mut self, name: &str, value: &OsString) {
         let text = || {

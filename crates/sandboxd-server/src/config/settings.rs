@@ -14,7 +14,7 @@ pub(super) use values::{absolute_path, network};
 
 use super::error::{ConfigError, Origin};
 use super::layers::{Found, Warning};
-use super::{BackendName, Config, Service, ServiceCeilings, SizeTexts, builds, parse, registries};
+use super::{Config, Service, ServiceCeilings, SizeTexts, builds, engine, parse, registries};
 use crate::limits::{
     BODIES_BYTES_DEFAULT, DRAIN_TIMEOUT_SECONDS_DEFAULT, JSON_BODY_BYTES_DEFAULT,
     OUTPUTS_BYTES_DEFAULT,
@@ -23,8 +23,8 @@ use crate::runtimes::build::BuildSettings;
 use crate::runtimes::{Ceilings, Runtime, Source};
 use reading::parsed;
 use values::{
-    backend, body_bytes, ceiling_names, default_runtime, drain_seconds, egress, keep_layer, listen,
-    outputs_bytes, runtimes, state_dir, together_bytes, token, uid, work_dir,
+    backend_name, body_bytes, ceiling_names, default_runtime, drain_seconds, egress, keep_layer,
+    listen, outputs_bytes, runtimes, state_dir, together_bytes, token, uid, work_dir,
 };
 
 /// Reads every setting.
@@ -47,7 +47,8 @@ pub(super) fn build(found: &Found, warnings: &mut Vec<Warning>) -> Result<Config
         listen,
         token: token(found, listen)?,
         state_dir: state_dir(found)?,
-        backend: found.value("backend", BackendName::Namespaces, backend)?,
+        backend: backend_name(found)?,
+        engine: engine::engine(found, warnings)?,
         drain_timeout: found.value(
             "drain_timeout",
             DRAIN_TIMEOUT_SECONDS_DEFAULT,

@@ -38,7 +38,7 @@ pub use spec::{SpecError, sandbox_spec};
 pub use words::*;
 
 use crate::auth::session_tokens::SessionTokens;
-use crate::backends::Backend;
+use crate::backends::{Backend, Ceiling, Enforcement};
 use crate::clock::Clock;
 use crate::config::Service;
 use crate::id::{RunId, SessionId};
@@ -97,7 +97,11 @@ impl Sessions {
         ledger: Arc<dyn Ledger>,
     ) -> Result<Arc<Self>, StartError> {
         check(&parts.service)?;
-        let workspaces = Workspaces::open(parts.service.workspace_root.clone()).await;
+        let capabilities = parts.backend.capabilities().await;
+        let owner = capabilities.ceilings.get(&Ceiling::WorkspaceOwner);
+        let in_range = matches!(owner, Some(Enforcement::Enforced(_)));
+        let root = parts.service.workspace_root.clone();
+        let workspaces = Workspaces::open(root, in_range).await;
         let workspaces = workspaces.map_err(|cause| StartError::WorkspaceRoot {
             path: parts.service.workspace_root.clone().unwrap_or_default(),
             cause,

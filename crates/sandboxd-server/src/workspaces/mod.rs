@@ -60,15 +60,16 @@ pub struct WorkspaceError {
 }
 
 impl Workspaces {
-    /// Opens the root, made if need be. Without a root nothing is stored.
+    /// Opens the root, made if need be. Without a root nothing is stored. With `in_range` what a daemon makes that is root
+    /// belongs to the storage range, as the backend's sandboxes see it; otherwise to the daemon.
     ///
     /// # Errors
     /// What the system says about the root.
-    pub async fn open(root: Option<PathBuf>) -> io::Result<Self> {
+    pub async fn open(root: Option<PathBuf>, in_range: bool) -> io::Result<Self> {
         let Some(path) = root else {
             return Ok(Self { root: None });
         };
-        let opened = on_a_thread(move || Root::open(&path)).await?;
+        let opened = on_a_thread(move || Root::open(&path, in_range)).await?;
         Ok(Self {
             root: Some(Arc::new(opened)),
         })
@@ -234,7 +235,7 @@ impl Workspaces {
 }
 
 impl Root {
-    fn open(path: &Path) -> io::Result<Self> {
+    fn open(path: &Path, in_range: bool) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
@@ -246,9 +247,8 @@ impl Root {
         let path = path.canonicalize()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(&path, flags, Mode::empty())?;
-        let owner = rustix::process::geteuid()
-            .is_root()
-            .then_some(crate::limits::STORAGE_OWNER);
+        let in_range = in_range && rustix::process::geteuid().is_root();
+        let owner = in_range.then_some(crate::limits::STORAGE_OWNER);
         Ok(Self { path, dir, owner })
     }
 
@@ -439,7 +439,7 @@ mod tests {
     async fn times_follow_a_clock_that_is_set_so_that_nothing_is_older_for_it() {
         let home = tempfile::tempdir().unwrap();
         let root = home.path().join("workspaces");
-        let workspaces = Workspaces::open(Some(root.clone())).await.unwrap();
+        let workspaces = Workspaces::open(Some(root.clone()), true).await.unwrap();
         let id = SessionId::parse("a").unwrap();
         workspaces.clone().make(id.clone()).await.unwrap();
         std::fs::create_dir(root.join("not an id")).unwrap();
@@ -458,7 +458,7 @@ mod tests {
         workspaces.clone().shift(false, days).await.unwrap();
         assert_eq!(old(made).await, []);
         assert_eq!(old(made + 1).await, [id]);
-        let none = Workspaces::open(None).await.unwrap();
+        let none = Workspaces::open(None, true).await.unwrap();
         none.shift(true, days).await.unwrap();
     }
 

@@ -34,6 +34,18 @@ macro_rules! conformance {
             )*)*
         }
 
+        /// On the container engine that root's tests find or start.
+        mod docker {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    if crate::place::has_engine() {
+                        crate::cases::$room::$case(crate::place::Kind::Docker).await;
+                    }
+                }
+            )*)*
+        }
+
         /// Where the tests run as root, each of these starts itself again as a user without any privilege.
         mod namespaces_without_root {
             $($(

@@ -1,12 +1,15 @@
 //! Where the cases run: sessions on one backend.
 
+use bollard::query_parameters::{InspectContainerOptions, ListContainersOptions};
 use sandboxd_server::auth::session_tokens::SessionTokens;
 use sandboxd_server::backends::Backend;
+use sandboxd_server::backends::docker::Docker;
 use sandboxd_server::backends::in_memory::InMemory;
 use sandboxd_server::backends::namespaces::{Namespaces, Programs};
 use sandboxd_server::clock::SystemClock;
-use sandboxd_server::config::{Flags, Layers, Service};
+use sandboxd_server::config::{EngineAddress, Flags, Layers, Service};
 use sandboxd_server::id::SessionId;
+use sandboxd_server::runtimes::{Runtime, Source};
 use sandboxd_server::sessions::{Open, Opened, Parts, RunAsk, RunDone, Sessions, UseError};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -25,7 +28,11 @@ const AGAIN: &str = "--include-ignored";
 pub(crate) enum Kind {
     InMemory,
     Namespaces,
+    Docker,
 }
+
+/// The image of sandboxes on a container engine; the engine of the tests has it (`cargo xtask test`, `cargo xtask engine`).
+const IMAGE: &str = "debian-with-git:1";
 
 /// Sessions on one backend.
 pub(crate) struct Place {
@@ -33,6 +40,7 @@ pub(crate) struct Place {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) backend: Arc<dyn Backend>,
     double: Option<Arc<InMemory>>,
+    engine_socket: PathBuf,
     home: TempDir,
 }
 
@@ -49,11 +57,20 @@ impl Place {
                 state_dir: Some(home.path().join("state")),
                 ..Flags::default()
             },
-            env: Vec::new(),
+            env: std::env::vars_os()
+                .filter(|(name, _)| name == "DOCKER_HOST")
+                .collect(),
             file: None,
             root: rustix::process::geteuid().is_root(),
         };
-        let mut service = layers.read().unwrap().0.service;
+        let config = layers.read().unwrap().0;
+        let (mut service, engine) = (config.service, config.engine);
+        if kind == Kind::Docker {
+            let image = Source::Image(IMAGE.to_owned());
+            let runtime = Runtime::plain("image", IMAGE, image);
+            service.default_runtime = runtime.alias.clone();
+            service.runtimes = [(runtime.alias.clone(), runtime)].into();
+        }
         service.workspace_root = Some(home.path().join("workspaces"));
         change(&mut service);
         let double = (kind == Kind::InMemory).then(InMemory::new);
@@ -62,7 +79,10 @@ impl Place {
             None => {
                 let programs = Programs::embedded().unwrap();
                 let state = home.path().join("state");
-                Namespaces::start(&state, programs).await.unwrap()
+                match kind {
+                    Kind::Docker => Docker::start(&state, programs, &engine).await.unwrap(),
+                    _ => Namespaces::start(&state, programs).await.unwrap(),
+                }
             }
         };
         let parts = Parts {
@@ -71,11 +91,17 @@ impl Place {
             clock: Arc::new(SystemClock),
             tokens: SessionTokens::new(&[7; 32]),
         };
+        let sockets = match engine {
+            EngineAddress::Sockets(paths) => paths,
+            other => panic!("the tests' engine is reached by a socket, not {other:?}"),
+        };
+        let engine_socket = sockets.into_iter().find(|path| path.exists());
         Self {
             kind,
             sessions: Sessions::start(parts).await.unwrap(),
             backend,
             double,
+            engine_socket: engine_socket.unwrap_or_default(),
             home,
         }
     }
@@ -147,10 +173,70 @@ impl Place {
             double.kill_all();
             return;
         }
-        for pid in sandbox_processes() {
+        for pid in self.sandbox_processes() {
             let pid = rustix::process::Pid::from_raw(pid).unwrap();
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
+    }
+
+    /// The first processes of all sandboxes of this place: number one of a PID namespace of their own.
+    pub(crate) fn sandbox_processes(&self) -> Vec<i32> {
+        let mine = rustix::process::getpid().as_raw_nonzero().get();
+        let mut parents = std::collections::BTreeMap::new();
+        let mut inits = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let name = entry.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else {
+                continue;
+            };
+            // One that has gone meanwhile is none.
+            let Ok(status) = std::fs::read_to_string(entry.path().join("status")) else {
+                continue;
+            };
+            let parent = field(&status, "PPid:");
+            let parent = parent.first().and_then(|parent| parent.parse().ok());
+            parents.insert(pid, parent.unwrap_or(0));
+            let numbers = field(&status, "NSpid:");
+            let alive = !field(&status, "State:").contains(&"Z");
+            if alive && numbers.len() > 1 && numbers.last() == Some(&"1") {
+                inits.push(pid);
+            }
+        }
+        let of_engine = match self.kind {
+            Kind::Docker => self.container_processes(),
+            Kind::InMemory | Kind::Namespaces => Vec::new(),
+        };
+        let is_ours = |pid: &i32| {
+            let mut at = *pid;
+            while let Some(parent) = parents.get(&at) {
+                if *parent == mine {
+                    return true;
+                }
+                at = *parent;
+            }
+            of_engine.contains(pid)
+        };
+        inits.retain(is_ours);
+        inits
+    }
+
+    /// The first processes of this place's containers, which are the engine's children.
+    fn container_processes(&self) -> Vec<i32> {
+        let state = std::fs::read_to_string(self.state_dir().join("engine-state")).unwrap();
+        let path = self.engine_socket.clone();
+        let asked = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(first_processes(&path, &state))
+        });
+        asked.join().unwrap()
+    }
+
+    /// Whether sandboxes show the host's own system files.
+    pub(crate) fn shows_the_host(&self) -> bool {
+        self.kind == Kind::Namespaces
     }
 
     /// Ends the sessions and the backend, so that a place leaves nothing for the next one.
@@ -159,46 +245,43 @@ impl Place {
     }
 }
 
-/// The first processes of all sandboxes of this process: its descendants that are number one of another PID namespace.
-pub(crate) fn sandbox_processes() -> Vec<i32> {
-    let mine = rustix::process::getpid().as_raw_nonzero().get();
-    let mut parents = std::collections::BTreeMap::new();
-    let mut inits = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<i32>().ok())
-        else {
-            continue;
-        };
-        // One that has gone meanwhile is none.
-        let Ok(status) = std::fs::read_to_string(entry.path().join("status")) else {
-            continue;
-        };
-        let field = |name: &str| {
-            let line = status.lines().find(|line| line.starts_with(name));
-            line.map(|line| line[name.len()..].split_whitespace().collect::<Vec<_>>())
-        };
-        let parent = field("PPid:").and_then(|words| words.first()?.parse::<i32>().ok());
-        parents.insert(pid, parent.unwrap_or(0));
-        let numbers = field("NSpid:").unwrap_or_default();
-        let alive = !field("State:").unwrap_or_default().contains(&"Z");
-        if alive && numbers.len() > 1 && numbers.last() == Some(&"1") {
-            inits.push(pid);
-        }
+/// Whether there may be a container engine: as root there has to be one, and an ordinary user is told what is left out.
+#[expect(clippy::print_stderr, reason = "what is left out is said")]
+pub(crate) fn has_engine() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("left out: only root has a container engine for the tests");
     }
-    inits.retain(|pid| {
-        let mut at = *pid;
-        while let Some(parent) = parents.get(&at) {
-            if *parent == mine {
-                return true;
-            }
-            at = *parent;
-        }
-        false
-    });
-    inits
+    is_root
+}
+
+/// The first processes of the containers of a state directory.
+async fn first_processes(socket: &Path, state: &str) -> Vec<i32> {
+    let (path, version) = (socket.to_str().unwrap(), bollard::API_DEFAULT_VERSION);
+    let client = bollard::Docker::connect_with_unix(path, 60, version).unwrap();
+    let client = client.negotiate_version().await.unwrap();
+    let wanted = vec![format!("sandboxd.state={state}")];
+    let options = ListContainersOptions {
+        filters: Some([("label".to_owned(), wanted)].into()),
+        ..ListContainersOptions::default()
+    };
+    let mut pids = Vec::new();
+    for container in client.list_containers(Some(options)).await.unwrap() {
+        let looked = client
+            .inspect_container(&container.id.unwrap(), None::<InspectContainerOptions>)
+            .await;
+        // One that has gone meanwhile has no process.
+        let pid = looked.ok().and_then(|looked| looked.state?.pid);
+        pids.extend(pid.and_then(|pid| i32::try_from(pid).ok()));
+    }
+    pids
+}
+
+/// What the file of a process's status says under this name.
+fn field<'a>(status: &'a str, name: &str) -> Vec<&'a str> {
+    let line = status.lines().find(|line| line.starts_with(name));
+    line.map(|line| line[name.len()..].split_whitespace().collect())
+        .unwrap_or_default()
 }
 
 /// Runs a case as a user without privileges: here, if this process has none, else in another process of this test.

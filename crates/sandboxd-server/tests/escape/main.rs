@@ -2,7 +2,8 @@
 //!
 //! One file per attack. An attack runs inside a sandbox of the namespaces backend, behind the HTTP service; beside it a
 //! harmless twin does what everybody may, so that nothing passes because nothing ran. Every attack is tried as the user who
-//! runs the tests, and where that is root again as a user without any privilege.
+//! runs the tests, and where that is root again as a user without any privilege. Those that concern what runs inside a box,
+//! whatever made it, are tried on a container engine too, which root's tests have to have.
 //!
 //! What the host sees of a test's sandboxes is what is below its process, so each test needs one (`cargo nextest run`).
 //!
@@ -37,6 +38,28 @@ mod rented;
     reason = "shared with the tests of the API, which use more of it"
 )]
 mod wire;
+
+/// Attacks on what a container engine makes.
+macro_rules! escape_from_docker {
+    ($($attack:ident::{$($case:ident),* $(,)?})*) => {
+        mod docker {
+            $(mod $attack {
+                $(
+                    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                    async fn $case() {
+                        if !crate::ordinary::is_root() {
+                            println!("left out: only root has a container engine for the tests");
+                            return;
+                        }
+                        crate::place::ON_DOCKER
+                            .scope((), crate::$attack::$case())
+                            .await;
+                    }
+                )*
+            })*
+        }
+    };
+}
 
 /// Each attack as whoever runs the tests, and without root.
 macro_rules! escape {
@@ -139,6 +162,63 @@ escape! {
         what_is_too_long_or_never_ends_is_given_up,
     }
     dashboard::{nothing_of_a_guests_is_markup_anywhere}
+    hostile_archives::{none_unpacks_to_anywhere_else}
+    ordinary_programs::{what_is_usual_works_behind_every_wall}
+    undying_trees::{
+        none_outlives_its_deadline,
+        none_outlives_a_stop,
+        none_outlives_too_much_output_a_hang_up_or_its_session,
+        what_a_finished_run_left_lives_until_the_session_sleeps,
+        a_tree_of_five_hundred_goes_whole,
+    }
+    kernel_surface::{
+        calls_that_lead_out_fail,
+        sockets_without_a_use_are_not_made,
+        unknown_calls_and_foreign_tables_do_nothing,
+    }
+}
+
+escape_from_docker! {
+    layers::{
+        no_file_lends_its_owners_rights,
+        a_run_has_a_session_of_its_own_and_no_terminal,
+        the_keyring_of_whoever_started_the_service_is_left_behind,
+    }
+    swapped_paths::{no_walk_is_led_outside}
+    planted_links::{
+        no_route_follows_them_awake_or_asleep,
+        the_service_changes_no_owner_and_no_mode_through_them,
+    }
+    entering_binary::{
+        nobody_catches_it,
+        a_script_that_names_it_as_its_interpreter_gains_nothing,
+    }
+    leaked_descriptors::{
+        a_run_has_its_three_streams_and_nothing_else,
+        no_path_through_a_descriptor_leads_out,
+    }
+    cgroup_release_agent::{none_is_mounted_written_or_left}
+    control_sockets::{none_answers_inside}
+    abstract_sockets::{none_of_the_hosts_or_of_a_neighbours_is_reached}
+    guest_code_outside::{nothing_in_a_workspace_is_loaded_or_run_by_the_service}
+    terminal_injection::{
+        nothing_is_typed_for_somebody_else,
+        sequences_come_back_as_text_and_nothing_else,
+    }
+    redirected_mounts::{settings_of_the_kernel_cannot_be_written}
+    programs_the_kernel_starts::{none_is_named_and_none_is_started}
+    network_none::{there_is_loopback_and_no_way_out}
+    another_sessions_token::{
+        it_opens_nothing_but_its_own,
+        nothing_inside_is_a_credential,
+    }
+    remains_of_another::{nothing_of_one_is_found_by_the_next}
+    neighbours::{one_cannot_see_signal_or_trace_the_other}
+    callers_paths::{no_path_of_a_caller_moves_the_border}
+    deep_and_wide_trees::{
+        every_operation_on_them_ends_and_they_go,
+        a_deep_tree_that_is_closed_to_its_owner_goes_too,
+    }
     hostile_archives::{none_unpacks_to_anywhere_else}
     ordinary_programs::{what_is_usual_works_behind_every_wall}
     undying_trees::{

@@ -1,6 +1,7 @@
 //! A service whose sandboxes are real, a secret beside it that none of them may see, and what is said to it.
 
 use crate::wire::{Reply, Request, TOKEN};
+use sandboxd_server::backends::docker::Docker;
 use sandboxd_server::backends::namespaces::{Namespaces, Programs};
 use sandboxd_server::config::{Flags, Layers};
 use sandboxd_server::server::Server;
@@ -19,6 +20,18 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What stands in the file that nobody may read.
 pub(crate) const CANARY: &str = "canary-5d41402abc4b2a76";
+
+/// The image of sandboxes on a container engine; the engine of the tests has it (`cargo xtask test`, `cargo xtask engine`).
+const IMAGE: &str = "image=debian-with-git:1";
+
+tokio::task_local! {
+    /// Set where an attack is tried on a container engine.
+    pub(crate) static ON_DOCKER: ();
+}
+
+fn on_docker() -> bool {
+    ON_DOCKER.try_with(|()| ()).is_ok()
+}
 
 /// It has to be closed: what its sandboxes leave is looked at there.
 pub(crate) struct Place {
@@ -57,12 +70,13 @@ impl Place {
         std::fs::write(home.path().join("outside/canary"), CANARY).expect("a file");
         let state = home.path().join("state");
         let workspaces = home.path().join("workspaces");
+        let runtimes = if on_docker() { IMAGE } else { "host=host" };
         let fixed = [
             ("SANDBOXD_PORT", "0".to_owned()),
             ("SANDBOXD_TOKEN", TOKEN.to_owned()),
             ("SANDBOXD_STATE_DIR", state.display().to_string()),
             ("SANDBOXD_WORKSPACE_ROOT", workspaces.display().to_string()),
-            ("SANDBOXD_RUNTIMES", "host=host".to_owned()),
+            ("SANDBOXD_RUNTIMES", runtimes.to_owned()),
             ("SANDBOXD_UI_ENABLED", "true".to_owned()),
         ];
         let kept = fixed
@@ -72,18 +86,23 @@ impl Place {
         let own = env
             .iter()
             .map(|(name, value)| ((*name).into(), (*value).into()));
+        let engine = std::env::vars_os().filter(|(name, _)| name == "DOCKER_HOST");
         let layers = Layers {
             flags: Flags::default(),
-            env: kept.chain(own).collect(),
+            env: kept.chain(own).chain(engine).collect(),
             file: None,
             root: crate::ordinary::is_root(),
         };
         let (config, _) = layers.read().expect("a configuration");
         let programs = Programs::embedded().expect("this build carries the programs");
-        let backend = Namespaces::start(&state, programs).await;
-        let server = Server::start(config, backend.expect("the backend starts"))
-            .await
-            .expect("started");
+        let backend = if on_docker() {
+            let made = Docker::start(&state, programs, &config.engine).await;
+            made.expect("the backend starts")
+        } else {
+            let made = Namespaces::start(&state, programs).await;
+            made.expect("the backend starts")
+        };
+        let server = Server::start(config, backend).await.expect("started");
         let addr = server.local_addr();
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async {

@@ -193,6 +193,7 @@ pub(crate) fn host() -> SandboxSpec {
         work_dir: "/workspace".to_owned(),
         workspace: None,
         hostname: "sandbox".to_owned(),
+        session: None,
         memory_bytes: Some(default(256 << 20)),
         memory_swap_bytes: None,
         cpus: Some(Asked {
@@ -205,6 +206,7 @@ pub(crate) fn host() -> SandboxSpec {
         disk_files: None,
         tmpfs_bytes: Some(64 << 20),
         network: Network::None,
+        oci_runtime: None,
         user: None,
         group: None,
         keep_layer: false,

@@ -361,7 +361,7 @@ fn kvm() -> Check {
 fn docker() -> Check {
     const NAME: &str = "Docker";
     const COSTS: &str =
-        "none for sandboxes made here: the namespaces backend needs no container engine";
+        "no backend = \"docker\" here; the namespaces backend needs no container engine";
     match sockets::docker() {
         Daemon::Answers(path, name) => Check::yes(NAME, format!("{name} at {}", path.display())),
         Daemon::Denied(path) => Check::missing(

@@ -108,7 +108,7 @@ async fn in_its_place(place: &Place, ids: &[SessionId], purge: bool) -> Result<O
     let ledger = taken.ledger().map_err(failed)?;
     let records = ledger.all().await.map_err(failed)?;
     let root = place.workspace_root.clone().filter(|root| root.exists());
-    let workspaces = Workspaces::open(root.clone()).await.map_err(failed)?;
+    let workspaces = Workspaces::open(root.clone(), true).await.map_err(failed)?;
     let mut outcomes = Vec::new();
     for id in ids {
         let found = records.iter().map(|recorded| &recorded.record);

@@ -17,7 +17,7 @@ struct Rule {
 
 const SERVER: &str = "crates/sandboxd-server/src/";
 
-const RULES: [Rule; 17] = [
+const RULES: [Rule; 18] = [
     Rule {
         within: SERVER,
         words: &[
@@ -38,8 +38,9 @@ const RULES: [Rule; 17] = [
             "crates/sandboxd-server/src/api/",
             "crates/sandboxd-server/src/config/",
             "crates/sandboxd-server/src/runtimes/images/",
+            "crates/sandboxd-server/src/backends/docker/",
         ],
-        because: "only api/ speaks JSON, only config reads an allowlist written in it, and images are described in it",
+        because: "only api/ speaks JSON, only config reads an allowlist written in it, images are described in it, and a container engine is told in it",
     },
     Rule {
         within: "crates/sandboxd-server/src/sessions/",
@@ -77,7 +78,11 @@ const RULES: [Rule; 17] = [
     },
     Rule {
         within: SERVER,
-        words: &["backends::namespaces", "backends::in_memory"],
+        words: &[
+            "backends::docker",
+            "backends::namespaces",
+            "backends::in_memory",
+        ],
         except: &["crates/sandboxd-server/src/backends/"],
         because: "one list of backends, in backends/mod.rs",
     },
@@ -137,6 +142,12 @@ const RULES: [Rule; 17] = [
         words: &["tokio", "async", "await", "std::fs", "rustix", "Instant"],
         except: &[],
         because: "a plan is made from its inputs alone",
+    },
+    Rule {
+        within: "crates/sandboxd-server/src/backends/docker/container",
+        words: &["tokio", "async", "await", "std::fs", "rustix", "Instant"],
+        except: &[],
+        because: "a container is described from its inputs alone",
     },
     Rule {
         within: "crates/sandboxd-protocol/src/frame",

@@ -186,6 +186,8 @@ impl Backend for InMemory {
         start: Start,
     ) -> Result<Running, CreateError> {
         self.switches.before_create().await?;
+        let spec = super::engine_names::left_out(spec)?;
+        let spec = spec.as_ref();
         if spec.network != Network::None && !spec.allow_unenforced.contains(&Ceiling::Network) {
             return Err(CreateError::Unenforceable {
                 ceiling: Ceiling::Network,

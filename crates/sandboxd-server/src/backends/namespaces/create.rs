@@ -13,6 +13,7 @@ use super::storage;
 use super::tally::Tally;
 use super::users::{COUNT, STORAGE_FIRST};
 use super::{HasLayer, Inner, Sandbox, cgroups, image, lock, workspace};
+use crate::backends::engine_names;
 use crate::backends::{
     Asked, Ceiling, CreateError, Enforced, Enforcement, PreparedImage, Running, SandboxSpec, Start,
 };
@@ -35,6 +36,8 @@ pub(super) async fn create(
     spec: &SandboxSpec,
     start: Start,
 ) -> Result<Running, CreateError> {
+    let spec = engine_names::left_out(spec)?;
+    let spec = spec.as_ref();
     refuse_unenforceable(inner, spec)?;
     let as_it_was = match start {
         Start::KeptLayer => image::of_kept_layer(inner, id, spec).await?,
@@ -287,7 +290,7 @@ pub(super) fn image_key(image: &PreparedImage) -> &str {
     match image {
         PreparedImage::Host => "host",
         PreparedImage::Rootfs { key, .. } | PreparedImage::Layers { key, .. } => key,
-        PreparedImage::Empty => "empty",
+        PreparedImage::Engine { .. } | PreparedImage::Empty => "empty",
     }
 }
 
@@ -357,7 +360,7 @@ async fn launch(
     prepared: Prepared,
 ) -> Result<Running, Launched> {
     let accepted = spec.allow_unenforced.contains(&Ceiling::Network);
-    let join = network::join(inner, spec.network, accepted).await?;
+    let join = network::join(inner, &spec.network, accepted).await?;
     let joined = join.joined();
     half.network = joined.map(|joined| joined.number);
     let plan = plan_of(inner, spec, half, &prepared, joined)?;

@@ -7,12 +7,10 @@
 //! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
 //! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
 //!   [`ending`]: and back. [`meter`]: what its ceilings have done.
-//! - [`storage`], [`tally`], [`account`]: the limit of what is stored where no quota keeps it. [`on_disk`]: what is stored,
-//!   seen from beside the service.
-//! - [`instance`]: what this daemon owns on the host, and the sweep of what former ones left.
+//! - [`storage`]: the limit of what is stored where no quota keeps it. [`on_disk`]: what is stored, seen from beside the
+//!   service.
 //! - [`probe`]: what this host can do.
 
-mod account;
 mod build;
 mod cgroups;
 mod cpus;
@@ -21,7 +19,6 @@ mod ending;
 mod half;
 mod host;
 mod image;
-mod instance;
 mod launch;
 mod layers;
 mod meter;
@@ -33,9 +30,8 @@ mod program_file;
 mod programs;
 mod storage;
 mod sys;
-mod tally;
 mod users;
-mod workspace;
+pub(super) mod workspace;
 
 pub use on_disk::{LayerOnDisk, Stored, layers_on_disk, remove_kept_layer, stored_below};
 pub use programs::{NotEmbedded, Programs};
@@ -44,6 +40,7 @@ use super::{
     Backend, Capabilities, CreateError, DestroyError, Found, KeepLayer, ListError, PrepareError,
     PreparedImage, Running, SandboxSpec, Start, StopError, Usage, UsageError,
 };
+use super::{account, instance, tally};
 use crate::clock::{Clock as _, SystemClock};
 use crate::egress::Egress;
 use crate::id::SandboxId;

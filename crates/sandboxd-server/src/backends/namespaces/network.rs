@@ -199,10 +199,10 @@ impl Join {
 /// Joins a sandbox that asks for a network, as far as the daemon does that: a router is there, and an address is its own.
 pub(super) async fn join(
     inner: &Arc<Inner>,
-    wanted: Network,
+    wanted: &Network,
     accepted: bool,
 ) -> Result<Join, CreateError> {
-    if wanted == Network::None {
+    if *wanted == Network::None {
         return Ok(Join::Loopback);
     }
     let joined = match &inner.networks.means {

@@ -181,7 +181,7 @@ pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan,
         },
         PreparedImage::Rootfs { path, .. } => overlay(std::slice::from_ref(path))?,
         PreparedImage::Layers { layers, .. } => overlay(layers)?,
-        PreparedImage::Empty => return Err(PlanError::Image),
+        PreparedImage::Engine { .. } | PreparedImage::Empty => return Err(PlanError::Image),
     };
     let mut entries = if host_image {
         host_entries(here.host, owner)

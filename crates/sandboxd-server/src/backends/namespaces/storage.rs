@@ -66,7 +66,10 @@ pub(super) fn counting(
             bytes: value(spec.disk_bytes),
             files: value(spec.disk_files),
         },
-        counters: Arc::clone(counters),
+        cpu_time: {
+            let counters = Arc::clone(counters);
+            Box::new(move || counters.cpu_time())
+        },
         tally: Arc::clone(tally),
         turn: Arc::clone(&inner.counting),
     };

@@ -26,7 +26,7 @@ const DEPTH_MAX: usize = 512;
 
 /// Why a workspace cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum WorkspaceError {
+pub(in crate::backends) enum WorkspaceError {
     /// Not there, or no directory.
     #[error("the workspace {path}: {cause}")]
     Open {
@@ -52,7 +52,7 @@ pub(super) enum WorkspaceError {
 }
 
 /// Opens a workspace. No component of what lies below it is looked at.
-pub(super) fn open(path: &Path) -> Result<OwnedFd, WorkspaceError> {
+pub(in crate::backends) fn open(path: &Path) -> Result<OwnedFd, WorkspaceError> {
     rustix::fs::open(
         path,
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -88,7 +88,7 @@ pub(super) fn adopt(
         .ok()
         .is_none_or(|text| text.trim() != mark)
     {
-        match shift(directory, first) {
+        match shift(directory, |id| moved(id, first)) {
             Err(Errno::LOOP) => {
                 return Err(WorkspaceError::Deep {
                     path: path.to_owned(),
@@ -108,10 +108,50 @@ pub(super) fn adopt(
     Ok(())
 }
 
+/// Takes a managed workspace out of the storage range, where this backend put it once: each file gets the id on disk that
+/// it has inside. Its top directory is given to the user of runs.
+pub(in crate::backends) fn give_back(
+    path: &Path,
+    directory: &OwnedFd,
+    user: u32,
+) -> Result<(), WorkspaceError> {
+    let failed = |cause: io::Error| WorkspaceError::Shift {
+        path: path.to_owned(),
+        cause,
+    };
+    let parent = path.parent().unwrap_or(path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name == WORKSPACE {
+        super::instance::close_to_others(parent).map_err(failed)?;
+    }
+    let marker = parent.join(format!(".{name}.{MARKER}"));
+    let status = rustix::fs::fstat(directory).map_err(|errno| failed(errno.into()))?;
+    let was_shifted = marker.exists();
+    if was_shifted || status.st_uid >= STORAGE_FIRST {
+        match shift(directory, outside) {
+            Err(Errno::LOOP) => {
+                return Err(WorkspaceError::Deep {
+                    path: path.to_owned(),
+                });
+            }
+            other => other.map_err(|errno| failed(errno.into()))?,
+        }
+        if was_shifted {
+            fs::remove_file(&marker).map_err(failed)?;
+        }
+    }
+    let status = rustix::fs::fstat(directory).map_err(|errno| failed(errno.into()))?;
+    if status.st_uid != user && user != 0 {
+        rustix::fs::fchown(directory, Some(Uid::from_raw(user)), None)
+            .map_err(|errno| failed(errno.into()))?;
+    }
+    Ok(())
+}
+
 /// Gives every file of a tree the id in the range that it had outside of one: 0 becomes the first, 1000 the 1001st.
-fn shift(top: &OwnedFd, first: u32) -> Result<(), Errno> {
+fn shift(top: &OwnedFd, moved: impl Fn(u32) -> u32) -> Result<(), Errno> {
     let status = rustix::fs::fstat(top)?;
-    give(top, "", &status, first)?;
+    give(top, "", &status, &moved)?;
     let mut stack = vec![Dir::read_from(top)?];
     loop {
         let depth = stack.len();
@@ -129,7 +169,7 @@ fn shift(top: &OwnedFd, first: u32) -> Result<(), Errno> {
         }
         let at = directory.fd()?;
         let status = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        give(at, name, &status, first)?;
+        give(at, name, &status, &moved)?;
         if rustix::fs::FileType::from_raw_mode(status.st_mode).is_dir() {
             if depth >= DEPTH_MAX {
                 return Err(Errno::LOOP);
@@ -150,9 +190,9 @@ fn give<P: rustix::path::Arg>(
     at: impl AsFd,
     name: P,
     status: &rustix::fs::Stat,
-    first: u32,
+    moved: &impl Fn(u32) -> u32,
 ) -> Result<(), Errno> {
-    let (uid, gid) = (moved(status.st_uid, first), moved(status.st_gid, first));
+    let (uid, gid) = (moved(status.st_uid), moved(status.st_gid));
     if (uid, gid) == (status.st_uid, status.st_gid) {
         return Ok(());
     }
@@ -175,6 +215,11 @@ fn moved(id: u32, first: u32) -> u32 {
     } else {
         first + COUNT - 2
     }
+}
+
+/// An id of the storage range, or of a sandbox's own, as it is inside; any other as it is.
+const fn outside(id: u32) -> u32 {
+    if id < STORAGE_FIRST { id } else { id % COUNT }
 }
 
 /// How a managed workspace's owners are mapped to the range of a sandbox.

@@ -27,7 +27,22 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("token_file", "a file with the service token"),
     setting("state_dir", "where state is kept; one daemon at a time"),
-    setting("backend", "what makes sandboxes (namespaces)"),
+    setting(
+        "backend",
+        "what makes sandboxes: namespaces or docker (namespaces)",
+    ),
+    setting(
+        "docker_host",
+        "the container engine: unix:///path, tcp://host:port or ssh://user@host (DOCKER_HOST, else Docker's or Podman's socket); optional",
+    ),
+    setting(
+        "docker_tls_verify",
+        "whether an engine over TCP is spoken to by TLS, each side knowing the other (DOCKER_TLS_VERIFY)",
+    ),
+    setting(
+        "docker_cert_path",
+        "a directory with ca.pem, cert.pem and key.pem for that (DOCKER_CERT_PATH, else ~/.docker); optional",
+    ),
     setting(
         "runtimes",
         "the allowlist: alias to image, @built-in or recipe; @default, @suggested",

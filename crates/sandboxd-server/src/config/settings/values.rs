@@ -10,7 +10,7 @@ use crate::limits::{
     DESTINATIONS_MAX, DNS_SERVERS_MAX, DRAIN_TIMEOUT_SECONDS_MAX, JSON_BODY_BYTES_MAX,
     JSON_BODY_BYTES_MIN, OUTPUTS_BYTES_MIN, TOGETHER_BYTES_MAX,
 };
-use crate::runtimes::{Runtime, catalogue};
+use crate::runtimes::{Runtime, Source, catalogue};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -64,7 +64,14 @@ pub(super) fn runtimes(found: &Found) -> Result<Vec<Runtime>, ConfigError> {
         (None, Some((origin, rows))) => allowlist::of_rows(rows.clone(), origin, &images),
         _ => match found.raw("runtimes") {
             Some(raw) => allowlist::of_text(&raw.text, &raw.origin, &images),
-            None => Ok(catalogue::unconfigured(&images)),
+            None => {
+                let mut all = catalogue::unconfigured(&images);
+                if backend_name(found)? == BackendName::Docker {
+                    // An engine makes containers of images only.
+                    all.retain(|runtime| runtime.source != Source::Host);
+                }
+                Ok(all)
+            }
         },
     }
 }
@@ -183,11 +190,16 @@ pub(in crate::config) fn absolute_path(text: &str) -> Result<PathBuf, &'static s
     std::path::absolute(text.trim()).map_err(|_| "expected a path")
 }
 
-pub(super) fn backend(text: &str) -> Result<BackendName, &'static str> {
+pub(super) fn backend_name(found: &Found) -> Result<BackendName, ConfigError> {
+    found.value("backend", BackendName::Namespaces, backend)
+}
+
+fn backend(text: &str) -> Result<BackendName, &'static str> {
     match text.trim() {
         "namespaces" => Ok(BackendName::Namespaces),
+        "docker" => Ok(BackendName::Docker),
         "in_memory" => Ok(BackendName::InMemory),
-        _ => Err("expected namespaces"),
+        _ => Err("expected namespaces or docker"),
     }
 }
 

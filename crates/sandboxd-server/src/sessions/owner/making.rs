@@ -182,6 +182,7 @@ impl Owner {
             sandbox_spec(&service, &runtime, image, workspace).map_err(|e| e.to_string())?;
         // What was kept once is kept on, whatever is configured now.
         spec.keep_layer |= layer;
+        spec.session = Some(self.id.clone());
         Ok(spec)
     }
 

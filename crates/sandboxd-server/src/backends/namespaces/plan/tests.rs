@@ -13,6 +13,7 @@ fn spec(image: PreparedImage) -> SandboxSpec {
         work_dir: "/workspace".to_owned(),
         workspace: None,
         hostname: "sandbox".to_owned(),
+        session: None,
         memory_bytes: Some(Asked {
             value: 512 << 20,
             explicit: true,
@@ -34,6 +35,7 @@ fn spec(image: PreparedImage) -> SandboxSpec {
         }),
         tmpfs_bytes: Some(64 << 20),
         network: crate::backends::Network::None,
+        oci_runtime: None,
         user: None,
         group: None,
         keep_layer: false,

@@ -10,6 +10,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use sandboxd_jail::network::HostRules;
 use sandboxd_jail::remains;
 use sandboxd_jail::wire::Instance as Told;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -98,6 +99,15 @@ impl Instance {
     pub(super) fn trash(&self) -> PathBuf {
         self.directory.join("trash")
     }
+}
+
+/// The names of the instances that live.
+pub(super) fn names(state_dir: &Path) -> io::Result<BTreeSet<String>> {
+    let entries = fs::read_dir(state_dir.join("instances"))?;
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    Ok(names.filter(|name| !name.starts_with('.')).collect())
 }
 
 /// A directory that only we may enter.

@@ -6,11 +6,9 @@
 //! at a time goes on in the whole daemon.
 
 use super::account::{Stored, count};
-use super::cgroups::counters::Counters;
-use super::lock;
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
@@ -27,6 +25,10 @@ const PAUSE_PER_COUNT: u32 = 20;
 const IDLE_CPU: Duration = Duration::from_millis(1);
 /// Counted up to so many times the ceiling, so that growth above it is seen.
 const FILES_COUNTED: u64 = 2;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The ceiling of what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +127,8 @@ pub(super) struct Counted {
     pub(super) places: Vec<OwnedFd>,
     /// At most.
     pub(super) most: Most,
-    /// Says whether the sandbox does anything.
-    pub(super) counters: Arc<Counters>,
+    /// CPU time that the sandbox has used: says whether it does anything.
+    pub(super) cpu_time: Box<dyn Fn() -> Option<Duration> + Send + Sync>,
     /// Who hears of it.
     pub(super) tally: Arc<Tally>,
     /// One count at a time.
@@ -138,7 +140,7 @@ pub(super) async fn keep(counted: Counted, overfilled: impl Fn() + Send + 'stati
     let Counted {
         places,
         most,
-        counters,
+        cpu_time,
         tally,
         turn,
     } = counted;
@@ -153,7 +155,7 @@ pub(super) async fn keep(counted: Counted, overfilled: impl Fn() + Send + 'stati
                 () = tally.stir.notified() => true,
                 () = tokio::time::sleep(pause) => false,
             };
-            let idle = match (counters.cpu_time(), cpu_before) {
+            let idle = match (cpu_time(), cpu_before) {
                 (Some(now), Some(before)) => now.saturating_sub(before) < IDLE_CPU,
                 _ => false,
             };
@@ -166,7 +168,7 @@ pub(super) async fn keep(counted: Counted, overfilled: impl Fn() + Send + 'stati
                 tokio::time::sleep(PAUSE_LEAST).await;
             }
         }
-        cpu_before = counters.cpu_time();
+        cpu_before = cpu_time();
         let Ok(_turn) = turn.acquire().await else {
             return;
         };

@@ -1,0 +1,460 @@
+//! From a specification to a container, as the engine is told. Pure: no I/O, so that golden files show every wall.
+
+use super::connect::Abilities;
+use super::seccomp;
+use crate::backends::{Asked, Ceiling, PreparedImage, SandboxSpec};
+use bollard::models::{
+    ContainerCreateBody, ContainerUpdateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
+    HostConfigLogConfig, Mount, MountBindOptions, MountType, ResourcesUlimits, RestartPolicy,
+    RestartPolicyNameEnum,
+};
+use std::collections::HashMap;
+
+/// Where the guest lies in a container.
+pub(super) const GUEST: &str = "/.sandboxd-guest";
+/// Labels: of which state directory a container is, which instance of the daemon made it, which sandbox it is, whether it
+/// stays when it is stopped.
+pub(super) const LABEL_STATE: &str = "sandboxd.state";
+/// See [`LABEL_STATE`].
+pub(super) const LABEL_INSTANCE: &str = "sandboxd.instance";
+/// See [`LABEL_STATE`].
+pub(super) const LABEL_SANDBOX: &str = "sandboxd.sandbox";
+/// See [`LABEL_STATE`].
+pub(super) const LABEL_KEEP: &str = "sandboxd.keep";
+/// What [`LABEL_KEEP`] says of one that stays.
+pub(super) const KEPT: &str = "yes";
+
+/// What the guest needs to end everything, and a run as root what package managers need. All others are dropped, and no
+/// program gets one that the guest does not have. A run under a uid of its own has none.
+const CAPABILITIES: &[(&str, &str)] = &[
+    ("CHOWN", "package managers give files to system users"),
+    ("DAC_OVERRIDE", "root writes into directories of others"),
+    ("FOWNER", "root changes modes of files of others"),
+    ("FSETID", "setgid directories keep their bit"),
+    ("KILL", "the guest ends runs of any user"),
+    ("SETGID", "the guest gives runs their group"),
+    ("SETUID", "the guest gives runs their user"),
+    ("SETPCAP", "giving capabilities up"),
+    ("NET_BIND_SERVICE", "ports below 1024 on its own loopback"),
+    (
+        "SYS_CHROOT",
+        "package managers run scripts in a root of their own",
+    ),
+    (SETFCAP, "packages set file capabilities"),
+];
+/// The capability that gives files capabilities; a file in a user's own directory would have them on the host.
+const SETFCAP: &str = "SETFCAP";
+
+/// What speaks of the whole machine reads as empty.
+const MASKED: &[&str] = &[
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/cmdline",
+    "/proc/config.gz",
+    "/proc/interrupts",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/pressure",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/block",
+    "/sys/bus",
+    "/sys/class",
+    "/sys/dev",
+    "/sys/devices/pci0000:00",
+    "/sys/devices/platform",
+    "/sys/devices/virtual",
+    "/sys/firmware",
+    "/sys/hypervisor",
+    "/sys/kernel",
+    "/sys/module",
+    "/sys/power",
+];
+/// What changes the machine cannot be written.
+const READ_ONLY: &[&str] = &[
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+/// Bytes of `/dev/shm`.
+const SHM_BYTES: i64 = 64 * 1024 * 1024;
+/// Open descriptors per process.
+const OPEN_FILES: i64 = 16_384;
+/// Bytes of locked memory per process.
+const LOCKED_BYTES: i64 = 8 * 1024 * 1024;
+/// Bytes in message queues.
+const QUEUE_BYTES: i64 = 819_200;
+/// The engine counts CPUs in billionths, and takes no fewer than a hundredth.
+const NANO: f64 = 1e9;
+const CPUS_LEAST: f64 = 0.01;
+/// The least weight that it takes.
+const SHARES_LEAST: u64 = 2;
+
+/// What the backend knows beside the specification.
+#[derive(Debug)]
+pub(super) struct Circumstances<'a> {
+    /// What the engine's host can do.
+    pub(super) abilities: &'a Abilities,
+    /// The workspace's path as the engine sees it.
+    pub(super) workspace: Option<&'a str>,
+    /// The engine's name for the network.
+    pub(super) network: &'a str,
+    /// The name servers that it can reach; absent where the engine knows better.
+    pub(super) resolvers: Option<&'a [String]>,
+    /// Labels.
+    pub(super) labels: HashMap<String, String>,
+}
+
+/// A specification that no container can be made for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ContainerError {
+    /// The work directory.
+    #[error(
+        "the work directory {0:?} has to be an absolute path without . or .., and not / or below /proc, /dev or /sys"
+    )]
+    WorkDir(String),
+    /// An environment variable.
+    #[error(
+        "the environment variable {0:?} has no name, or a NUL byte or an equals sign where none may be"
+    )]
+    Variable(String),
+    /// An image that no engine has.
+    #[error("this image is not the engine's")]
+    Image,
+    /// A number that the engine cannot take.
+    #[error("{0} is more than the engine can be told")]
+    TooMuch(u64),
+}
+
+fn number(value: u64) -> Result<i64, ContainerError> {
+    i64::try_from(value).map_err(|_| ContainerError::TooMuch(value))
+}
+
+/// Whether what is written into the workspace belongs to a user of the host.
+pub(super) fn host_owned(spec: &SandboxSpec) -> bool {
+    spec.workspace
+        .as_ref()
+        .is_some_and(|workspace| !workspace.managed)
+}
+
+/// The container of a sandbox.
+pub(super) fn container(
+    spec: &SandboxSpec,
+    here: &Circumstances<'_>,
+) -> Result<ContainerCreateBody, ContainerError> {
+    let PreparedImage::Engine { id, .. } = &spec.image else {
+        return Err(ContainerError::Image);
+    };
+    work_dir(&spec.work_dir)?;
+    Ok(ContainerCreateBody {
+        hostname: Some(spec.hostname.clone()),
+        // Always root: the guest, which becomes another user for each run.
+        user: Some("0:0".to_owned()),
+        image: Some(id.clone()),
+        entrypoint: Some(vec![GUEST.to_owned()]),
+        cmd: Some(arguments(spec)),
+        env: Some(environment(spec)?),
+        working_dir: Some("/".to_owned()),
+        labels: Some(here.labels.clone()),
+        // The link.
+        attach_stdin: Some(true),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        open_stdin: Some(true),
+        stdin_once: Some(true),
+        tty: Some(false),
+        // An image's own would be run in the sandbox, past the guest.
+        healthcheck: Some(HealthConfig {
+            test: Some(vec!["NONE".to_owned()]),
+            ..HealthConfig::default()
+        }),
+        host_config: Some(host_config(spec, here)?),
+        ..ContainerCreateBody::default()
+    })
+}
+
+fn host_config(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<HostConfig, ContainerError> {
+    let limits = limits(spec, here.abilities)?;
+    let text = |words: &[&str]| -> Vec<String> { words.iter().map(|&w| w.to_owned()).collect() };
+    let mut security = vec!["no-new-privileges:true".to_owned()];
+    if here.abilities.seccomp {
+        security.push(format!("seccomp={}", seccomp::profile(host_owned(spec))));
+    }
+    let capabilities = CAPABILITIES
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| *name != SETFCAP || !host_owned(spec));
+    Ok(HostConfig {
+        memory: limits.memory,
+        memory_swap: limits.memory_swap,
+        nano_cpus: limits.nano_cpus,
+        cpu_shares: limits.cpu_shares,
+        pids_limit: limits.pids_limit,
+        ulimits: Some(resources(spec)?),
+        cap_drop: Some(text(&["ALL"])),
+        cap_add: Some(capabilities.map(str::to_owned).collect()),
+        security_opt: Some(security),
+        masked_paths: Some(text(MASKED)),
+        readonly_paths: Some(text(READ_ONLY)),
+        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+        ipc_mode: Some("private".to_owned()),
+        privileged: Some(false),
+        // The guest is the first process, and reaps.
+        init: Some(false),
+        // It would record the link.
+        log_config: Some(HostConfigLogConfig {
+            typ: Some("none".to_owned()),
+            config: None,
+        }),
+        network_mode: Some(here.network.to_owned()),
+        // Also where there is none to ask: otherwise the engine writes down whom its host asks.
+        dns: here.resolvers.map(|resolvers| match resolvers {
+            [] => vec!["127.0.0.1".to_owned()],
+            some => some.to_vec(),
+        }),
+        dns_search: here.resolvers.map(|_| vec![".".to_owned()]),
+        restart_policy: Some(RestartPolicy {
+            name: Some(RestartPolicyNameEnum::NO),
+            maximum_retry_count: None,
+        }),
+        // What is not kept goes with its last process, also when nobody is there to remove it.
+        auto_remove: Some(!spec.keep_layer),
+        mounts: Some(
+            here.workspace
+                .map(|path| bind(path, &spec.work_dir))
+                .into_iter()
+                .collect(),
+        ),
+        tmpfs: spec.tmpfs_bytes.map(|bytes| {
+            HashMap::from([(
+                "/tmp".to_owned(),
+                format!("rw,exec,nosuid,nodev,mode=1777,size={bytes}"),
+            )])
+        }),
+        shm_size: Some(SHM_BYTES),
+        runtime: spec.oci_runtime.clone(),
+        ..HostConfig::default()
+    })
+}
+
+/// What a container is limited to, at its birth and later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Limits {
+    memory: Option<i64>,
+    memory_swap: Option<i64>,
+    nano_cpus: Option<i64>,
+    cpu_shares: Option<i64>,
+    pids_limit: Option<i64>,
+}
+
+/// The ceilings that are asked for and that the engine's host has.
+pub(super) fn limits(spec: &SandboxSpec, abilities: &Abilities) -> Result<Limits, ContainerError> {
+    let value = |asked: Option<Asked<u64>>, can: bool| -> Result<Option<i64>, ContainerError> {
+        asked
+            .filter(|_| can)
+            .map(|asked| number(asked.value))
+            .transpose()
+    };
+    let memory = value(spec.memory_bytes, abilities.memory)?;
+    let swap = spec.memory_swap_bytes.or(spec.memory_bytes);
+    let processors = u32::try_from(abilities.processors).unwrap_or(u32::MAX);
+    Ok(Limits {
+        memory,
+        // Without a limit of memory there is nothing to count swap on top of.
+        memory_swap: value(swap, abilities.swap && memory.is_some())?,
+        nano_cpus: spec
+            .cpus
+            .filter(|_| abilities.cpu_quota)
+            .map(|cpus| nano_cpus(cpus.value, processors)),
+        cpu_shares: value(
+            spec.cpu_shares.map(|asked| Asked {
+                value: asked.value.max(SHARES_LEAST),
+                ..asked
+            }),
+            abilities.cpu_shares,
+        )?,
+        pids_limit: value(spec.pids, abilities.pids)?,
+    })
+}
+
+/// The engine refuses more CPUs than its host has, which would be no limit anyway.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "clamped to what the engine's host has"
+)]
+fn nano_cpus(cpus: f64, processors: u32) -> i64 {
+    (cpus.clamp(CPUS_LEAST, f64::from(processors)) * NANO).round() as i64
+}
+
+impl Limits {
+    /// As a change of a container that is there. A limit that is not asked for any more stays as it is.
+    pub(super) fn update(self) -> ContainerUpdateBody {
+        ContainerUpdateBody {
+            memory: self.memory,
+            memory_swap: self.memory_swap,
+            nano_cpus: self.nano_cpus,
+            cpu_shares: self.cpu_shares,
+            pids_limit: self.pids_limit,
+            ..ContainerUpdateBody::default()
+        }
+    }
+}
+
+fn resources(spec: &SandboxSpec) -> Result<Vec<ResourcesUlimits>, ContainerError> {
+    let limit = |name: &str, value: i64| ResourcesUlimits {
+        name: Some(name.to_owned()),
+        soft: Some(value),
+        hard: Some(value),
+    };
+    let mut all = vec![
+        limit("nofile", OPEN_FILES),
+        // One byte, and not none: a limit of none does not keep the kernel from starting the host's core helper.
+        limit("core", 1),
+        limit("memlock", LOCKED_BYTES),
+        limit("msgqueue", QUEUE_BYTES),
+    ];
+    if let Some(bytes) = spec.disk_bytes {
+        // What is only counted now and then is at least not outrun by one file.
+        all.push(limit("fsize", number(bytes.value)?));
+    }
+    Ok(all)
+}
+
+fn bind(source: &str, target: &str) -> Mount {
+    Mount {
+        target: Some(target.to_owned()),
+        source: Some(source.to_owned()),
+        typ: Some(MountType::BIND),
+        read_only: Some(false),
+        bind_options: Some(MountBindOptions {
+            // A missing one is an error, never an empty directory.
+            create_mountpoint: Some(false),
+            // Nothing that is mounted in one later shows in the other.
+            propagation: Some(bollard::models::MountBindOptionsPropagationEnum::RPRIVATE),
+            ..MountBindOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+/// The guest's command line.
+pub(super) fn arguments(spec: &SandboxSpec) -> Vec<String> {
+    let mut arguments = vec![
+        "--link=stdio".to_owned(),
+        format!("--work-dir={}", spec.work_dir),
+    ];
+    if let Some(user) = spec.user {
+        arguments.push(match spec.group {
+            Some(group) if group != user => format!("--user={user}:{group}"),
+            _ => format!("--user={user}"),
+        });
+    }
+    if host_owned(spec) {
+        arguments.push("--plain-modes=yes".to_owned());
+    }
+    arguments
+}
+
+/// The specification's variables, and those without which hardly a program works. Those of the image are among them, and
+/// the engine puts them underneath once more.
+pub(super) fn environment(spec: &SandboxSpec) -> Result<Vec<String>, ContainerError> {
+    let mut env = Vec::with_capacity(spec.env.len() + 2);
+    for (name, value) in &spec.env {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(ContainerError::Variable(name.clone()));
+        }
+        env.push(format!("{name}={value}"));
+    }
+    if !spec.env.contains_key("PATH") {
+        env.push("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
+    }
+    if !spec.env.contains_key("HOME") {
+        env.push(match spec.user {
+            None | Some(0) => "HOME=/root".to_owned(),
+            Some(_) => format!("HOME={}", spec.work_dir),
+        });
+    }
+    Ok(env)
+}
+
+/// The work directory, relative to the root.
+pub(super) fn work_dir(text: &str) -> Result<&str, ContainerError> {
+    let refuse = || ContainerError::WorkDir(text.to_owned());
+    let path = text.strip_prefix('/').ok_or_else(refuse)?;
+    let path = path.trim_end_matches('/');
+    let top = path.split('/').next().unwrap_or_default();
+    let bad = |part: &str| part.is_empty() || part == "." || part == "..";
+    if path.split('/').any(bad) || ["proc", "dev", "sys"].contains(&top) || path.contains('\0') {
+        return Err(refuse());
+    }
+    Ok(path)
+}
+
+/// The ceilings that somebody set and that the engine's host does not have, with why not.
+pub(super) fn missing(
+    spec: &SandboxSpec,
+    abilities: &Abilities,
+) -> Vec<(Ceiling, &'static str, bool)> {
+    let explicit = |asked: Option<Asked<u64>>| asked.is_some_and(|asked| asked.explicit);
+    let mut missing = Vec::new();
+    let mut look = |can: bool, ceiling, why, asked: bool, is_explicit| {
+        if asked && !can {
+            missing.push((ceiling, why, is_explicit));
+        }
+    };
+    look(
+        abilities.memory,
+        Ceiling::Memory,
+        "the engine's host limits no memory",
+        spec.memory_bytes.is_some(),
+        explicit(spec.memory_bytes) || explicit(spec.memory_swap_bytes),
+    );
+    look(
+        abilities.swap,
+        Ceiling::Memory,
+        "the engine's host does not count swap",
+        explicit(spec.memory_swap_bytes),
+        true,
+    );
+    look(
+        spec.memory_bytes.is_some(),
+        Ceiling::Memory,
+        "memory and swap together need a limit of memory beside them",
+        explicit(spec.memory_swap_bytes),
+        true,
+    );
+    look(
+        abilities.cpu_quota,
+        Ceiling::Cpus,
+        "the engine's host has no quota of CPU time",
+        spec.cpus.is_some(),
+        spec.cpus.is_some_and(|cpus| cpus.explicit),
+    );
+    look(
+        abilities.cpu_shares,
+        Ceiling::CpuShares,
+        "the engine's host does not weigh CPU time",
+        spec.cpu_shares.is_some(),
+        explicit(spec.cpu_shares),
+    );
+    look(
+        abilities.pids,
+        Ceiling::Pids,
+        "the engine's host does not count processes",
+        spec.pids.is_some(),
+        explicit(spec.pids),
+    );
+    missing
+}
+
+#[cfg(test)]
+pub(super) mod tests;

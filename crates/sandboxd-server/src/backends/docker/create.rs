@@ -1,0 +1,709 @@
+//! One sandbox: from its specification to its running guest.
+//!
+//! The container is made, the guest copied into it, the link attached, and only then is it started, so nothing that the
+//! guest says is missed. All of it is an errand of the backend's: whoever asked may stop waiting, and what was made is
+//! then removed.
+
+use super::connect::{Engine, EngineError};
+use super::container::{
+    Circumstances, GUEST, KEPT, LABEL_INSTANCE, LABEL_KEEP, LABEL_SANDBOX, LABEL_STATE, container,
+    limits, missing, work_dir,
+};
+use super::kernel::Counters;
+use super::link::AttachedLink;
+use super::meter::ContainerMeter;
+use super::{Inner, Sandbox, adopt, ceilings, ending, lock};
+use crate::backends::namespaces::workspace;
+use crate::backends::tally::{self, Counted, Most, Tally};
+use crate::backends::{
+    Asked, Ceiling, CreateError, Enforced, Enforcement, Network, PreparedImage, Running,
+    SandboxSpec, Start, Usage, UsageError,
+};
+use crate::id::SandboxId;
+use crate::limits::{CREATE_SECONDS_MAX, ENGINE_ACT_SECONDS_MAX, ENGINE_ASK_SECONDS_MAX};
+use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum};
+use bollard::query_parameters::{
+    AttachContainerOptions, CreateContainerOptions, InspectContainerOptions, StartContainerOptions,
+    StatsOptions, UploadToContainerOptions,
+};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use rustix::fd::OwnedFd;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Why no sandbox has a bridge.
+pub(super) const WITHOUT_BRIDGE: &str =
+    "this backend makes no network of its own; a network of the engine's can be named";
+
+/// How long a run may take to end that has filled its sandbox.
+const OVERFILL_GRACE: Duration = Duration::from_secs(2);
+/// How long it is then looked whether something works on, and how much CPU time that uses.
+const OVERFILL_LOOK: Duration = Duration::from_secs(1);
+const OVERFILL_CPU: Duration = Duration::from_millis(20);
+
+/// Makes a sandbox, and starts its guest.
+pub(super) async fn create(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+    start: Start,
+) -> Result<Running, CreateError> {
+    refuse_unenforceable(&inner.engine, spec)?;
+    if inner.sandbox(id).is_some() || !lock(&inner.claimed).insert(id.clone()) {
+        return Err(step(
+            "creating",
+            "a sandbox of this id runs, or is being made",
+        ));
+    }
+    let (tell, told) = oneshot::channel();
+    let (theirs, id, spec) = (Arc::clone(inner), id.clone(), spec.clone());
+    inner.errand(async move {
+        let making = make(&theirs, &id, &spec, start);
+        let made = tokio::time::timeout(Duration::from_secs(CREATE_SECONDS_MAX), making)
+            .await
+            .unwrap_or(Err(CreateError::TimedOut(CREATE_SECONDS_MAX)));
+        let failed = made.is_err();
+        // Also where nobody waits any more.
+        if tell.send(made).is_err() || failed {
+            undo(&theirs, &id, start).await;
+        }
+        lock(&theirs.claimed).remove(&id);
+    });
+    told.await
+        .unwrap_or_else(|_| Err(step("creating", "the daemon ends")))
+}
+
+/// Takes back what there is of a sandbox that nobody has.
+async fn undo(inner: &Arc<Inner>, id: &SandboxId, start: Start) {
+    let undone = match start {
+        Start::Fresh => match inner.records.read(id).await {
+            // What another service made stays.
+            Ok(Some(_)) => ending::let_go(inner, id).await,
+            _ => ending::remove(inner, id).await,
+        },
+        Start::KeptLayer => ending::end_kept(inner, id).await.map(drop),
+    };
+    if let Err(error) = undone {
+        tracing::warn!(%id, %error, "what was made of a sandbox could not be taken back");
+    }
+}
+
+pub(super) fn step(step: impl Into<String>, cause: impl std::fmt::Display) -> CreateError {
+    CreateError::Step {
+        step: step.into(),
+        cause: cause.to_string(),
+    }
+}
+
+impl From<EngineError> for CreateError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Failed { doing, cause, .. } => step(doing, cause),
+            EngineError::TimedOut { doing, seconds } => step(
+                doing,
+                format!("the container engine did not answer within {seconds} s"),
+            ),
+        }
+    }
+}
+
+/// What somebody set and this engine cannot enforce is refused, unless they accept that.
+fn refuse_unenforceable(engine: &Engine, spec: &SandboxSpec) -> Result<(), CreateError> {
+    let accepts = |ceiling| spec.allow_unenforced.contains(&ceiling);
+    let refuse = |ceiling, cause: String| Err(CreateError::Unenforceable { ceiling, cause });
+    for (ceiling, why, explicit) in missing(spec, engine.abilities()) {
+        if explicit && !accepts(ceiling) {
+            return refuse(ceiling, why.to_owned());
+        }
+    }
+    let explicit = [spec.disk_bytes, spec.disk_files]
+        .into_iter()
+        .flatten()
+        .any(|asked: Asked<u64>| asked.explicit);
+    if explicit
+        && !accepts(Ceiling::Disk)
+        && let Enforcement::Unenforced(why) = disk_of(engine, spec)
+    {
+        return refuse(Ceiling::Disk, why);
+    }
+    if spec.network == Network::Bridge && !accepts(Ceiling::Network) {
+        let cause = format!("\"bridge\" is not possible: {WITHOUT_BRIDGE}");
+        return refuse(Ceiling::Network, cause);
+    }
+    if let Some(name) = &spec.oci_runtime
+        && !engine.abilities().runtimes.contains(name)
+    {
+        let known: Vec<&str> = engine
+            .abilities()
+            .runtimes
+            .iter()
+            .map(String::as_str)
+            .collect();
+        let cause = format!(
+            "the engine has no container runtime {name:?}; it has {}",
+            known.join(", ")
+        );
+        return Err(step("choosing the container runtime", cause));
+    }
+    Ok(())
+}
+
+/// Whether what is stored can be limited by this engine at all.
+pub(super) fn disk_enforcement(engine: &Engine) -> Enforcement {
+    if engine.is_local() {
+        Enforcement::Enforced("the workspace by counting".to_owned())
+    } else {
+        Enforcement::Unenforced(
+            "the engine is not on this host: what its containers store cannot be counted"
+                .to_owned(),
+        )
+    }
+}
+
+/// Whether what this sandbox stores is limited.
+fn disk_of(engine: &Engine, spec: &SandboxSpec) -> Enforcement {
+    match disk_enforcement(engine) {
+        Enforcement::Enforced(_) if spec.workspace.is_none() => Enforcement::Unenforced(
+            "what is written into the container itself is not limited".to_owned(),
+        ),
+        Enforcement::Enforced(_) => Enforcement::Enforced(
+            "the workspace by counting; the container's own layer not at all".to_owned(),
+        ),
+        other => other,
+    }
+}
+
+async fn make(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+    start: Start,
+) -> Result<Running, CreateError> {
+    let workspace = open_workspace(spec).await?;
+    // And whether it is one that another service made.
+    let container: (String, bool) = match start {
+        Start::Fresh => fresh(inner, id, spec).await?,
+        Start::KeptLayer => kept(inner, id, spec).await?,
+    };
+    let (container, is_adopted) = container;
+    let engine = &inner.engine;
+    copy_guest_in(inner, &container, spec, start).await?;
+    let link = if is_adopted {
+        adopt::note_use(inner, id, &container).await?;
+        start_container(engine, &container).await?;
+        adopt::start_guest(engine, id, spec, &container).await?
+    } else {
+        let link = attach(engine, id, &container).await?;
+        start_container(engine, &container).await?;
+        link
+    };
+    let counters = counters(engine, &container).await;
+    let tally = Tally::new();
+    let counting = counting(inner, id, spec, counters.as_ref(), &tally, workspace);
+    let sandbox = Sandbox {
+        container,
+        keepable: spec.keep_layer,
+        counters: counters.clone(),
+        tally: Arc::clone(&tally),
+        _counting: counting,
+    };
+    lock(&inner.sandboxes).insert(id.clone(), Arc::new(sandbox));
+    let mut enforced = enforced(engine, spec);
+    if is_adopted {
+        let why = "the container is the Python service's: it has the engine's own capabilities and filter of system calls, and what runs as root in it can end its guest";
+        enforced.insert(Ceiling::UidRange, Enforcement::Unenforced(why.to_owned()));
+    }
+    Ok(Running {
+        link: Box::new(link),
+        enforced,
+        meter: Arc::new(ContainerMeter::new(counters, tally)),
+        layer_is_torn: false,
+    })
+}
+
+async fn attach(
+    engine: &Engine,
+    id: &SandboxId,
+    container: &str,
+) -> Result<AttachedLink, CreateError> {
+    let options = AttachContainerOptions {
+        stream: true,
+        stdin: true,
+        stdout: true,
+        stderr: true,
+        ..AttachContainerOptions::default()
+    };
+    let attaching = engine.client().attach_container(container, Some(options));
+    let attached = engine
+        .call(
+            "attaching to the container",
+            ENGINE_ACT_SECONDS_MAX,
+            attaching,
+        )
+        .await?;
+    Ok(AttachedLink::new(
+        id.clone(),
+        attached.output,
+        attached.input,
+    ))
+}
+
+async fn start_container(engine: &Engine, container: &str) -> Result<(), CreateError> {
+    let starting = engine
+        .client()
+        .start_container(container, None::<StartContainerOptions>);
+    let started = engine.call("starting the container", ENGINE_ACT_SECONDS_MAX, starting);
+    match started.await {
+        Err(error) if !error.is_so_already() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Opens the workspace, and puts its owners in order: on disk its files belong to the ids that they have inside.
+async fn open_workspace(spec: &SandboxSpec) -> Result<Option<OwnedFd>, CreateError> {
+    let Some(host) = spec.workspace.clone() else {
+        return Ok(None);
+    };
+    let user = spec.user.unwrap_or(0);
+    let opened = tokio::task::spawn_blocking(move || {
+        let directory = workspace::open(&host.path).map_err(|error| error.to_string())?;
+        if host.managed {
+            workspace::give_back(&host.path, &directory, user)
+                .map_err(|error| error.to_string())?;
+            return Ok(directory);
+        }
+        let owner = rustix::fs::fstat(&directory).map_err(|errno| errno.to_string())?;
+        if owner.st_uid == user {
+            Ok(directory)
+        } else {
+            Err(format!(
+                "{} belongs to uid {}, and programs here run as uid {user}: an engine's mounts cannot show one as the other",
+                host.path.display(),
+                owner.st_uid
+            ))
+        }
+    });
+    let opened = opened
+        .await
+        .map_err(|error| step("opening the workspace", error))?;
+    opened
+        .map(Some)
+        .map_err(|cause| step("opening the workspace", cause))
+}
+
+/// The workspace's path as the engine sees it.
+fn workspace_source(spec: &SandboxSpec) -> Result<Option<String>, CreateError> {
+    let Some(workspace) = &spec.workspace else {
+        return Ok(None);
+    };
+    let path = workspace.path.to_str();
+    path.map(|path| Some(path.to_owned()))
+        .ok_or_else(|| step("mounting the workspace", "its path is not UTF-8"))
+}
+
+async fn fresh(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+) -> Result<(String, bool), CreateError> {
+    let engine = &inner.engine;
+    let session = spec.session.as_ref().filter(|_| spec.keep_layer);
+    if let Some(session) = session
+        && let Some(old) = adopt::find(inner, id, spec, session).await?
+    {
+        make_ready(engine, spec, &old).await?;
+        return Ok((old, true));
+    }
+    let network = network(engine, spec).await?;
+    let source = workspace_source(spec)?;
+    let here = Circumstances {
+        abilities: engine.abilities(),
+        workspace: source.as_deref(),
+        network: &network,
+        resolvers: match spec.network {
+            Network::Named(_) => None,
+            Network::None | Network::Bridge => Some(&[]),
+        },
+        labels: labels(inner, id, spec),
+    };
+    let body = container(spec, &here).map_err(|error| step("planning the container", error))?;
+    let options = CreateContainerOptions {
+        name: session.map(adopt::name),
+        ..CreateContainerOptions::default()
+    };
+    let making = engine.client().create_container(Some(options), body);
+    let made = engine
+        .call("making the container", ENGINE_ACT_SECONDS_MAX, making)
+        .await?;
+    for warning in &made.warnings {
+        let warning = super::connect::printable(warning);
+        tracing::warn!(sandbox = %id, warning, "the engine warns");
+    }
+    Ok((made.id, false))
+}
+
+fn labels(inner: &Inner, id: &SandboxId, spec: &SandboxSpec) -> HashMap<String, String> {
+    let keep = if spec.keep_layer { KEPT } else { "no" };
+    [
+        (LABEL_STATE, inner.state.as_str()),
+        (LABEL_INSTANCE, inner.instance.name.as_str()),
+        (LABEL_SANDBOX, id.as_str()),
+        (LABEL_KEEP, keep),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// The engine's name for the network that is asked for. One that an operator names has to be there, and has to be a network
+/// of containers: not the host's own, not another container's, not the one that every container shares.
+async fn network(engine: &Engine, spec: &SandboxSpec) -> Result<String, CreateError> {
+    let Network::Named(name) = &spec.network else {
+        return Ok("none".to_owned());
+    };
+    let looked = engine.client().inspect_network(
+        name,
+        None::<bollard::query_parameters::InspectNetworkOptions>,
+    );
+    let found = engine
+        .call("looking for the network", ENGINE_ASK_SECONDS_MAX, looked)
+        .await
+        .map_err(|error| step(format!("looking for the network {name:?}"), error))?;
+    let refuse = |why: &str| Err(step(format!("joining the network {name:?}"), why));
+    let is_shared =
+        found.options.iter().flatten().any(|(key, value)| {
+            key == "com.docker.network.bridge.default_bridge" && value == "true"
+        });
+    match (found.driver.as_deref(), found.id) {
+        (Some("host"), _) => refuse("the host's own network is never given to a sandbox"),
+        _ if is_shared => refuse(
+            "the engine's own bridge lets sandboxes reach each other and the host; \"bridge\" means another one here",
+        ),
+        (Some("null"), _) => Ok("none".to_owned()),
+        // By its id: a name may mean something else to the engine, such as a container's.
+        (_, Some(id)) => Ok(id),
+        (_, None) => refuse("the engine does not say its id"),
+    }
+}
+
+/// The container of a kept layer, stopped and with the ceilings that are in force now; and whether another service made it.
+async fn kept(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+) -> Result<(String, bool), CreateError> {
+    let engine = &inner.engine;
+    let container = ending::container_of(inner, id)
+        .await?
+        .ok_or(CreateError::LayerMissing)?;
+    let looked = inspect(engine, &container).await?;
+    let looked = looked.ok_or(CreateError::LayerMissing)?;
+    same_place(spec, &looked)?;
+    make_ready(engine, spec, &container).await?;
+    Ok((container, adopt::is_adopted(&looked)))
+}
+
+/// Ends what may run in a container, for that knows another daemon, and gives it the ceilings that are in force now.
+async fn make_ready(
+    engine: &Engine,
+    spec: &SandboxSpec,
+    container: &str,
+) -> Result<(), CreateError> {
+    ending::kill(engine, container).await?;
+    let limits = limits(spec, engine.abilities());
+    let limits = limits.map_err(|error| step("planning the container", error))?;
+    let updating = engine.client().update_container(container, limits.update());
+    engine
+        .call(
+            "changing the container's ceilings",
+            ENGINE_ACT_SECONDS_MAX,
+            updating,
+        )
+        .await?;
+    Ok(())
+}
+
+/// Whether something runs in a container of this status.
+pub(super) const fn is_alive(status: Option<ContainerStateStatusEnum>) -> bool {
+    matches!(
+        status,
+        Some(
+            ContainerStateStatusEnum::RUNNING
+                | ContainerStateStatusEnum::PAUSED
+                | ContainerStateStatusEnum::RESTARTING
+        )
+    )
+}
+
+/// What cannot be changed of a container has to be as it is asked for now.
+pub(super) fn same_place(
+    spec: &SandboxSpec,
+    looked: &ContainerInspectResponse,
+) -> Result<(), CreateError> {
+    let refuse = |what: String| Err(step("opening the kept container", what));
+    if let PreparedImage::Engine { id, .. } = &spec.image
+        && looked.image.as_ref().is_some_and(|image| image != id)
+    {
+        return refuse(format!(
+            "it was made from the image {}, and would mean something else over {id}",
+            looked.image.as_deref().unwrap_or("?")
+        ));
+    }
+    let source = workspace_source(spec)?;
+    let mounts = looked.mounts.iter().flatten();
+    let mut mounts = mounts.filter(|mount| mount.destination.as_deref() == Some(&*spec.work_dir));
+    let mounted = mounts.next().and_then(|mount| mount.source.clone());
+    if mounted != source {
+        return refuse(format!(
+            "its work directory is {}, and should be {}",
+            mounted.as_deref().unwrap_or("its own"),
+            source.as_deref().unwrap_or("its own"),
+        ));
+    }
+    Ok(())
+}
+
+pub(super) async fn inspect(
+    engine: &Engine,
+    container: &str,
+) -> Result<Option<ContainerInspectResponse>, EngineError> {
+    let looked = engine
+        .client()
+        .inspect_container(container, None::<InspectContainerOptions>);
+    let looked = engine
+        .call("looking at the container", ENGINE_ASK_SECONDS_MAX, looked)
+        .await;
+    super::connect::unless_missing(looked)
+}
+
+/// The guest as an archive without its end, so that more can follow.
+pub(super) fn guest_archive(guest: &[u8]) -> std::io::Result<Bytes> {
+    let mut archive = tar::Builder::new(Vec::with_capacity(guest.len() + 2048));
+    let mut head = tar::Header::new_ustar();
+    head.set_size(u64::try_from(guest.len()).map_err(std::io::Error::other)?);
+    head.set_mode(0o555);
+    head.set_uid(0);
+    head.set_gid(0);
+    archive.append_data(&mut head, GUEST.trim_start_matches('/'), guest)?;
+    // The builder writes an end when it is finished; here it is only looked into.
+    Ok(Bytes::copy_from_slice(archive.get_ref()))
+}
+
+/// What follows the guest: the work directory where it lies in the container itself, and the archive's end.
+fn rest_of_archive(spec: &SandboxSpec, start: Start) -> std::io::Result<Bytes> {
+    let mut archive = tar::Builder::new(Vec::new());
+    if spec.workspace.is_none() && start == Start::Fresh {
+        let user = spec.user.unwrap_or(0);
+        let mut head = tar::Header::new_ustar();
+        head.set_entry_type(tar::EntryType::Directory);
+        head.set_size(0);
+        head.set_mode(0o755);
+        head.set_uid(u64::from(user));
+        head.set_gid(u64::from(spec.group.unwrap_or(user)));
+        let path = work_dir(&spec.work_dir).map_err(std::io::Error::other)?;
+        archive.append_data(&mut head, format!("{path}/"), std::io::empty())?;
+    }
+    Ok(archive.into_inner()?.into())
+}
+
+async fn copy_guest_in(
+    inner: &Inner,
+    container: &str,
+    spec: &SandboxSpec,
+    start: Start,
+) -> Result<(), CreateError> {
+    let rest = rest_of_archive(spec, start).map_err(|error| step("packing the guest", error))?;
+    let pieces = futures::stream::iter([inner.guest.clone(), rest]);
+    let copying = inner.engine.client().upload_to_container(
+        container,
+        Some(UploadToContainerOptions {
+            path: "/".to_owned(),
+            ..UploadToContainerOptions::default()
+        }),
+        bollard::body_stream(pieces),
+    );
+    let copied = inner.engine.call(
+        "copying the guest into the container",
+        ENGINE_ACT_SECONDS_MAX,
+        copying,
+    );
+    Ok(copied.await?)
+}
+
+/// What the kernel counts of a container, where it can be read.
+async fn counters(engine: &Engine, container: &str) -> Option<Arc<Counters>> {
+    if !engine.is_local() {
+        return None;
+    }
+    let looked = inspect(engine, container).await.ok()??;
+    let pid = looked.state?.pid.filter(|pid| *pid > 0)?;
+    Counters::find(container, pid).map(Arc::new)
+}
+
+/// Starts to count what a sandbox stores in its workspace, where something limits it.
+fn counting(
+    inner: &Arc<Inner>,
+    id: &SandboxId,
+    spec: &SandboxSpec,
+    counters: Option<&Arc<Counters>>,
+    tally: &Arc<Tally>,
+    workspace: Option<OwnedFd>,
+) -> Option<AbortOnDropHandle<()>> {
+    let explicit = [spec.disk_bytes, spec.disk_files];
+    let explicit = explicit.into_iter().flatten().any(|asked| asked.explicit);
+    // A user's own directory may hold much already: it is counted only where somebody asked for it.
+    let managed = spec.workspace.as_ref().is_some_and(|host| host.managed);
+    let limited = spec.disk_bytes.is_some() || spec.disk_files.is_some();
+    if !limited || !(managed || explicit) || !inner.engine.is_local() {
+        return None;
+    }
+    let value = |asked: Option<Asked<u64>>| asked.map_or(u64::MAX, |asked| asked.value);
+    let counters = counters.cloned();
+    let counted = Counted {
+        places: vec![workspace?],
+        most: Most {
+            bytes: value(spec.disk_bytes),
+            files: value(spec.disk_files),
+        },
+        cpu_time: Box::new(move || counters.as_ref()?.cpu_time()),
+        tally: Arc::clone(tally),
+        turn: Arc::clone(&inner.counting),
+    };
+    let (theirs, id) = (Arc::downgrade(inner), id.clone());
+    let overfilled = move || {
+        if let Some(inner) = theirs.upgrade() {
+            let (of, id) = (Arc::clone(&inner), id.clone());
+            inner.errand(async move {
+                if let Some(sandbox) = of.sandbox(&id)
+                    && goes_on(&sandbox).await
+                    && let Err(error) = ending::kill(&of.engine, &sandbox.container).await
+                {
+                    tracing::warn!(%id, %error, "a sandbox that stores too much was not ended");
+                }
+            });
+        }
+    };
+    let keeping = tokio::spawn(tally::keep(counted, overfilled));
+    Some(AbortOnDropHandle::new(keeping))
+}
+
+/// Whether something in a sandbox works on although its run, which hears of it at once, has had time to end: then it is in
+/// the background, where nobody but the engine reaches it.
+async fn goes_on(sandbox: &Sandbox) -> bool {
+    tokio::time::sleep(OVERFILL_GRACE).await;
+    let used = || sandbox.counters.as_ref()?.cpu_time();
+    let before = used();
+    tokio::time::sleep(OVERFILL_LOOK).await;
+    match (before, used()) {
+        (Some(before), Some(after)) => after.saturating_sub(before) > OVERFILL_CPU,
+        _ => true,
+    }
+}
+
+/// What is in place for this sandbox: of the ceilings, those that it has.
+fn enforced(engine: &Engine, spec: &SandboxSpec) -> Enforced {
+    let has = |ceiling: &Ceiling| match ceiling {
+        Ceiling::Memory => spec.memory_bytes.is_some(),
+        Ceiling::Cpus => spec.cpus.is_some(),
+        Ceiling::CpuShares => spec.cpu_shares.is_some(),
+        Ceiling::Pids => spec.pids.is_some(),
+        Ceiling::Disk => false,
+        Ceiling::Network | Ceiling::UidRange => true,
+        Ceiling::OciRuntime => spec.oci_runtime.is_some(),
+        Ceiling::WorkspaceOwner => spec.workspace.is_some(),
+    };
+    let mut enforced = ceilings(engine.abilities());
+    enforced.retain(|ceiling, _| has(ceiling));
+    if spec.disk_bytes.is_some() || spec.disk_files.is_some() {
+        enforced.insert(Ceiling::Disk, disk_of(engine, spec));
+    }
+    match &spec.network {
+        Network::None => {}
+        Network::Bridge => {
+            let why = format!("no network, although \"bridge\" was asked for: {WITHOUT_BRIDGE}");
+            enforced.insert(Ceiling::Network, Enforcement::Unenforced(why));
+        }
+        Network::Named(name) => {
+            let how = format!("the engine's network {name:?}, as its operator made it");
+            enforced.insert(Ceiling::Network, Enforcement::Enforced(how));
+        }
+    }
+    enforced
+}
+
+/// What a sandbox uses: by the kernel's files where they can be read, else by the engine's statistics.
+pub(super) async fn usage(inner: &Inner, id: &SandboxId) -> Result<Usage, UsageError> {
+    let gone = || UsageError("the sandbox does not run".to_owned());
+    let sandbox = inner.sandbox(id).ok_or_else(gone)?;
+    let counters = sandbox.counters.as_ref();
+    let usage = match counters.filter(|counters| counters.is_complete()) {
+        Some(counters) => counters.usage(),
+        None => statistics(&inner.engine, &sandbox.container).await?,
+    };
+    let stored = sandbox.tally.stored();
+    Ok(Usage {
+        disk_bytes: stored.map(|stored| stored.bytes),
+        disk_files: stored.map(|stored| stored.files),
+        ..usage
+    })
+}
+
+async fn statistics(engine: &Engine, container: &str) -> Result<Usage, UsageError> {
+    let options = StatsOptions {
+        stream: false,
+        // Without the engine's wait for a second sample, of which nothing is needed.
+        one_shot: true,
+    };
+    let mut all = engine.client().stats(container, Some(options));
+    let first = async {
+        match all.next().await {
+            Some(sample) => sample,
+            None => Err(bollard::errors::Error::RequestTimeoutError),
+        }
+    };
+    let sample = engine
+        .call("sampling the container", ENGINE_ASK_SECONDS_MAX, first)
+        .await
+        .map_err(|error| UsageError(error.to_string()))?;
+    let memory = sample.memory_stats.unwrap_or_default();
+    let cpu = sample.cpu_stats.and_then(|cpu| cpu.cpu_usage);
+    Ok(Usage {
+        memory_bytes: memory.usage,
+        memory_limit_bytes: memory.limit,
+        cpu_time: cpu
+            .and_then(|cpu| cpu.total_usage)
+            .map(Duration::from_nanos),
+        pids: sample.pids_stats.and_then(|pids| pids.current),
+        memory_kills: None,
+        disk_bytes: None,
+        disk_files: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    #[test]
+    fn the_archive_is_the_guest_and_what_follows() {
+        let mut whole = guest_archive(b"#!program").unwrap().to_vec();
+        assert_eq!(whole.len() % 512, 0);
+        let mut end = tar::Builder::new(Vec::new());
+        end.finish().unwrap();
+        whole.extend_from_slice(end.get_ref());
+        let mut archive = tar::Archive::new(whole.as_slice());
+        let mut entries = archive.entries().unwrap();
+        let mut guest = entries.next().unwrap().unwrap();
+        assert_eq!(guest.path().unwrap().to_str(), Some(".sandboxd-guest"));
+        assert_eq!(guest.header().mode().unwrap(), 0o555);
+        assert_eq!(guest.header().uid().unwrap(), 0);
+        let mut content = String::new();
+        guest.read_to_string(&mut content).unwrap();
+        assert_eq!(content, "#!program");
+        assert!(entries.next().is_none());
+    }
+}

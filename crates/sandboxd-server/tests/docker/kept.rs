@@ -1,0 +1,91 @@
+//! `persist_containers`: the same container, stopped and started.
+
+use crate::place::{Home, has_engine};
+use sandboxd_server::sessions::UseError;
+
+#[tokio::test]
+async fn what_is_in_a_container_outlives_its_sleep_and_its_daemon() {
+    if !has_engine() {
+        return;
+    }
+    let home = Home::new();
+    let id = home.id("a");
+    let name = format!("sandboxd-{id}");
+    let place = home
+        .service(|service| service.persist_containers = true)
+        .await;
+    place.open(&id).await.unwrap();
+    place.out(&id, "echo 1 > /opt/made; echo 2 > f").await;
+    let container = home.inspect(&name).await.unwrap().id.unwrap();
+    place.put_to_sleep(&id).await;
+    assert!(!home.runs(&container).await);
+    assert_eq!(place.out(&id, "cat /opt/made f").await, "1\n2\n");
+    place.close().await;
+    assert!(!home.runs(&container).await, "a clean end stops it");
+
+    let place = home
+        .service(|service| service.persist_containers = true)
+        .await;
+    assert_eq!(place.out(&id, "cat /opt/made f").await, "1\n2\n");
+    let again = home.inspect(&name).await.unwrap().id.unwrap();
+    assert_eq!(again, container, "it is the same one");
+    place.purge(&id).await;
+    assert!(home.inspect(&container).await.is_none());
+    assert!(!home.stored(&id).exists());
+    place.close().await;
+}
+
+#[tokio::test]
+async fn a_changed_ceiling_holds_from_the_next_wake_on() {
+    if !has_engine() {
+        return;
+    }
+    let home = Home::new();
+    let id = home.id("a");
+    let place = home
+        .service(|service| service.persist_containers = true)
+        .await;
+    place.open(&id).await.unwrap();
+    place.close().await;
+    let place = home
+        .service(|service| {
+            service.persist_containers = true;
+            service.ceilings.values.memory_bytes = Some(100 << 20);
+            service.ceilings.values.pids = Some(77);
+        })
+        .await;
+    place.out(&id, "true").await;
+    let looked = home.inspect(&format!("sandboxd-{id}")).await.unwrap();
+    let host = looked.host_config.unwrap();
+    assert_eq!(host.memory, Some(100 << 20));
+    assert_eq!(host.memory_swap, Some(100 << 20));
+    assert_eq!(host.pids_limit, Some(77));
+    place.purge(&id).await;
+    place.close().await;
+}
+
+#[tokio::test]
+async fn a_kept_container_that_was_removed_is_never_replaced_by_an_empty_one() {
+    if !has_engine() {
+        return;
+    }
+    let home = Home::new();
+    let id = home.id("a");
+    let place = home
+        .service(|service| {
+            service.persist_containers = true;
+            service.workspace_root = None;
+        })
+        .await;
+    place.open(&id).await.unwrap();
+    place.out(&id, "echo 1 > /opt/made").await;
+    place.put_to_sleep(&id).await;
+    home.remove(&format!("sandboxd-{id}")).await;
+    for _ in 0..2 {
+        let refused = place.run(&id, &["true"]).await.unwrap_err();
+        assert!(!matches!(refused, UseError::NotFound(_)), "{refused}");
+    }
+    assert!(home.inspect(&format!("sandboxd-{id}")).await.is_none());
+    place.sessions.delete(&id, true).await.unwrap();
+    place.close().await;
+}
