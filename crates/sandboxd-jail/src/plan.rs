@@ -79,6 +79,8 @@ pub enum Root {
     Overlay {
         /// The root directories of the image's layers, the topmost first; at least one.
         lowers: Vec<String>,
+        /// Whether owners on disk count from 0, and are mapped to the sandbox's own by the mount; else they are its own.
+        mapped: bool,
     },
 }
 

@@ -24,6 +24,8 @@ pub enum Step {
     IdNamespace,
     /// The launcher makes the root.
     Root,
+    /// An idmapped mount of an image, on a file system that has none.
+    ImageMapping,
     /// The launcher or the child makes a view of a host path.
     View,
     /// The launcher or the child mounts the workspace.
@@ -90,6 +92,7 @@ impl fmt::Display for Step {
             Self::Users => "mapping users",
             Self::IdNamespace => "making a mapping for files",
             Self::Root => "making the root directory",
+            Self::ImageMapping => "mapping the image's owners",
             Self::View => "showing a host directory",
             Self::Workspace => "mounting the workspace",
             Self::WorkspaceMapping => "mapping the workspace's owners",

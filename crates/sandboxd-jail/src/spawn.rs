@@ -194,8 +194,11 @@ pub(crate) fn image(
 ) -> Result<Vec<OwnedFd>, Failure> {
     let attributes = mounts::READ_ONLY | mounts::INERT;
     let one = |lower: &String| {
-        mounts::copy(rustix::fs::CWD, lower, false, attributes, owners)
-            .map_err(on(Step::Root, lower))
+        let copy = mounts::copy(rustix::fs::CWD, lower, false, attributes, owners);
+        copy.map_err(|errno| match errno {
+            Errno::INVAL if owners.is_some() => on(Step::ImageMapping, lower)(errno),
+            errno => on(Step::Root, lower)(errno),
+        })
     };
     lowers.iter().map(one).collect()
 }
@@ -222,8 +225,8 @@ fn privileged_mounts(
             let upper = mounts::copy(layer()?, "upper", false, mounts::INERT, None);
             mounts.push(upper.map_err(on(Step::Root, "layer"))?);
         }
-        Root::Overlay { lowers } => {
-            let image = image(lowers, owners)?;
+        Root::Overlay { lowers, mapped } => {
+            let image = image(lowers, owners.filter(|_| *mapped))?;
             let overlay = mounts::overlay(&image, layer()?.as_fd(), false);
             mounts.push(overlay.map_err(on(Step::Root, "overlay"))?);
         }

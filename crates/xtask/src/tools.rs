@@ -132,7 +132,12 @@ const SYSTEM_TOOLS: [SystemTool; 8] = [
 ];
 
 /// What only tests need that only root can run.
-const TOOLS_OF_ROOT: [SystemTool; 5] = [
+const TOOLS_OF_ROOT: [SystemTool; 6] = [
+    SystemTool {
+        probe: ("mkfs.ext3", &["-V"]),
+        package: "e2fsprogs",
+        needed_for: "a file system without idmapped mounts",
+    },
     SystemTool {
         probe: ("ip", &["-V"]),
         package: "iproute2",

@@ -73,7 +73,7 @@ fn own_root(root: &Root, plan: &Plan, held: &Held) -> Result<OwnedFd, Failure> {
     let layer = mounts::directory(CWD, path).map_err(on(Step::Root, path))?;
     let layer = same(held.layer.as_ref(), layer, Step::Root)?;
     match root {
-        Root::Overlay { lowers } => {
+        Root::Overlay { lowers, .. } => {
             let image = image(lowers, None)?;
             mounts::overlay(&image, layer.as_fd(), true).map_err(on(Step::Root, "overlay"))
         }

@@ -1,6 +1,7 @@
 //! `sandboxd image`: what goes in, what is shown, what comes out, and that a sandbox runs from it.
 
-use crate::serve::{Service, serve, started_from};
+use crate::serve::{Service, end, serve, started_from};
+use crate::sessions::{ask, run};
 use crate::support::{
     PATIENCE, Place, Who, code, complaints, eventually, everyone, finish, is_root, start, text,
 };
@@ -222,6 +223,84 @@ fn a_full_disk_is_said_and_leaves_no_part_of_an_image() {
         why.contains("No space left") || why.contains("the disk is nearly full"),
         "{why}"
     );
+}
+
+#[test]
+fn without_idmapped_mounts_an_image_is_copied_for_one_range_and_that_is_said() {
+    if !is_root() {
+        println!("needs root");
+        return;
+    }
+    let store = Store::of(Who::Root);
+    let root = root(&store.place);
+    let disk = store.place.path().join("disk");
+    let file = fs::File::create(&disk).expect("a file");
+    file.set_len(128 << 20).expect("a size");
+    // Linux has no idmapped mounts of what is mounted as ext3, and all else that layers need.
+    let made = Command::new("/sbin/mkfs.ext3")
+        .args(["-q", "-F"])
+        .arg(&disk)
+        .status();
+    assert!(made.expect("mkfs.ext3").success());
+    let script = format!(
+        "mount -t ext3 -o loop {disk} {state} && {binary} image import {root} --name small:1 --state-dir {state}/s \
+         >/dev/null && exec {binary} serve --listen 127.0.0.1:0 --state-dir {state}/s --workspace-root {state}/w",
+        disk = disk.display(),
+        state = store.state,
+        binary = store.place.path().join("sandboxd").display(),
+        root = root.display(),
+    );
+    // The mount is this process's own, and goes with it.
+    let mut command = Command::new("unshare");
+    command
+        .args(["-m", "sh", "-c", &script])
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("SANDBOXD_TOKEN", "token")
+        .env("SANDBOXD_RUNTIMES", "small=small:1")
+        .env("SANDBOXD_KEEP_LAYER", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let service = started_from(&mut command);
+    let look = "read inside outside count < /proc/self/uid_map; read release < /etc/release; \
+                test -O /etc/release && echo $outside $release";
+    for id in ["one", "two"] {
+        let body = format!("{{\"session_id\": \"{id}\"}}");
+        let opened = ask(&service, "POST", "/sessions", &body);
+        assert!(opened.starts_with("HTTP/1.1 200"), "{opened}");
+        let (_, opened) = opened.split_once("\r\n\r\n").expect("a body");
+        let opened: serde_json::Value = serde_json::from_str(opened).expect("JSON");
+        let enforced = &opened["session"]["enforced"];
+        for (ceiling, word) in [
+            ("uid_range", "same user ids"),
+            ("workspace_owner", "own range"),
+        ] {
+            assert_eq!(enforced[ceiling]["enforced"], false, "{enforced}");
+            let why = enforced[ceiling]["reason"].as_str().expect("a reason");
+            assert!(
+                why.contains("no idmapped mounts") && why.contains(word),
+                "{why}"
+            );
+        }
+        // All of them have one range of users, and each its own files.
+        assert_eq!(run(&service, id, look), "2147418112 made\n");
+        run(
+            &service,
+            id,
+            &format!("echo {id} > /etc/release; echo {id} > mine"),
+        );
+    }
+    for id in ["one", "two"] {
+        let slept = ask(&service, "POST", &format!("/sessions/{id}/hibernate"), "");
+        assert!(slept.starts_with("HTTP/1.1 200"), "{slept}");
+        assert_eq!(run(&service, id, look), format!("2147418112 {id}\n"));
+        assert_eq!(
+            run(&service, id, "read mine < mine; echo $mine"),
+            format!("{id}\n")
+        );
+    }
+    end(service);
 }
 
 /// A service whose `docker.io` is a mirror at this address; it knows one token.

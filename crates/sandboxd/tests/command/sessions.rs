@@ -69,7 +69,7 @@ impl Home {
     }
 }
 
-fn ask(service: &Service, method: &str, path: &str, body: &str) -> String {
+pub(crate) fn ask(service: &Service, method: &str, path: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(&service.address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
     let length = body.len();
@@ -90,11 +90,15 @@ fn open(service: &Service, id: &str) {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-fn run(service: &Service, id: &str, script: &str) {
+/// What a script prints that ends well.
+pub(crate) fn run(service: &Service, id: &str, script: &str) -> String {
     let body = serde_json::json!({ "argv": ["sh", "-c", script], "run_id": "0".repeat(32) });
     let path = format!("/sessions/{id}/run");
     let answer = ask(service, "POST", &path, &body.to_string());
-    assert!(answer.contains("\"exit_code\":0"), "{answer}");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let body: Value = serde_json::from_str(body).expect("JSON");
+    assert_eq!(body["exit_code"], 0, "{body}");
+    body["stdout"].as_str().expect("text").to_owned()
 }
 
 fn pairs(states: &[(&str, &str)]) -> Vec<(String, String)> {

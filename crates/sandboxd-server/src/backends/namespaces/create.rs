@@ -11,7 +11,7 @@ use super::network::{self, Joined};
 use super::plan::{self, Circumstances};
 use super::storage;
 use super::tally::Tally;
-use super::users::{COUNT, STORAGE_FIRST};
+use super::users::{COUNT, SHARED_FIRST, STORAGE_FIRST};
 use super::{HasLayer, Inner, Sandbox, cgroups, image, lock, workspace};
 use crate::backends::engine_names;
 use crate::backends::{
@@ -23,6 +23,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::pipe::PipeFlags;
 use sandboxd_jail::plan::{Owners, Plan, Users};
 use sandboxd_jail::report::{EXECUTING, Failure, REPORT_BYTES_MAX, Step};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
@@ -116,6 +117,7 @@ fn refuse_unenforceable(inner: &Inner, spec: &SandboxSpec) -> Result<(), CreateE
 
 /// What was prepared off the async threads.
 struct Prepared {
+    shifted: Option<Vec<PathBuf>>,
     layer: Option<Layer>,
     workspace: Option<OwnedFd>,
     owners: Owners,
@@ -131,9 +133,12 @@ async fn make(
 ) -> Result<Running, CreateError> {
     let claim = Claim::take(inner, id)
         .ok_or_else(|| step("creating", "a sandbox of this id runs, or is being removed"))?;
-    let mut mapped = true;
+    let mut may = Mappings {
+        workspace: true,
+        image: true,
+    };
     loop {
-        let (half, outcome) = attempt(inner, Half::new(&claim), spec, start, mapped).await;
+        let (half, outcome) = attempt(inner, Half::new(&claim), spec, start, may).await;
         let unmade = match outcome {
             Ok(running) => return Ok(running),
             Err(unmade) => unmade,
@@ -143,10 +148,14 @@ async fn make(
             half.undo().await;
         }
         match unmade {
-            Launched::NoMapping(device) if mapped => {
-                // Found out now, remembered for all that follow.
+            // Found out now, remembered for all that follow.
+            Launched::NoMapping(device) if may.workspace => {
                 lock(&inner.unmapped).insert(device);
-                mapped = false;
+                may.workspace = false;
+            }
+            Launched::NoImageMapping(device) if may.image => {
+                lock(&inner.unmapped).insert(device);
+                may.image = false;
             }
             Launched::NoMapping(_) => {
                 return Err(step(
@@ -154,9 +163,19 @@ async fn make(
                     "not possible here",
                 ));
             }
+            Launched::NoImageMapping(_) => {
+                return Err(step(Step::ImageMapping.to_string(), "not possible here"));
+            }
             Launched::Failed(error) => return Err(error),
         }
     }
+}
+
+/// What may be tried: owners that mounts map.
+#[derive(Debug, Clone, Copy)]
+struct Mappings {
+    workspace: bool,
+    image: bool,
 }
 
 async fn attempt(
@@ -164,11 +183,11 @@ async fn attempt(
     mut half: Half,
     spec: &SandboxSpec,
     start: Start,
-    mapped: bool,
+    may: Mappings,
 ) -> (Option<Half>, Result<Running, Launched>) {
     let with = spec.clone();
     let joined = tokio::task::spawn_blocking(move || {
-        let prepared = prepare(&mut half, &with, start, mapped);
+        let prepared = prepare(&mut half, &with, start, may);
         (half, prepared)
     });
     let (mut half, prepared) = match joined.await {
@@ -186,16 +205,17 @@ fn prepare(
     half: &mut Half,
     spec: &SandboxSpec,
     start: Start,
-    may_map: bool,
+    may: Mappings,
 ) -> Result<Prepared, CreateError> {
     let (inner, id) = (Arc::clone(&half.inner), half.id.clone());
-    let layer = take_layer(&inner, &id, spec, start, half)?;
+    let shifted = shifted(&inner, spec, may.image)?;
+    let layer = take_layer(&inner, &id, spec, start, half, shifted.is_some())?;
     let user = spec.user.unwrap_or(0);
     let (workspace, owners, owner_enforced) = match &spec.workspace {
         None => (None, Owners::AsOnDisk, None),
         Some(host) => {
             let (directory, owners, enforced) =
-                take_workspace(&inner, host, half.range, user, may_map)?;
+                take_workspace(&inner, host, half.range, user, may.workspace)?;
             (Some(directory), owners, Some(enforced))
         }
     };
@@ -208,6 +228,7 @@ fn prepare(
         .make(id.as_str(), spec, half.range)
         .map_err(|error| step("making the cgroup", error))?;
     Ok(Prepared {
+        shifted,
         layer,
         workspace,
         owners,
@@ -226,12 +247,48 @@ fn cpus_seen(cpus: f64) -> usize {
     cpus.ceil().clamp(1.0, 65_535.0) as usize
 }
 
+/// The named fallback for images: copies of their layers that belong to the one range that all such sandboxes share.
+fn shifted(
+    inner: &Inner,
+    spec: &SandboxSpec,
+    may_map: bool,
+) -> Result<Option<Vec<PathBuf>>, CreateError> {
+    let (layers, stored) = match &spec.image {
+        PreparedImage::Layers { layers, .. } => (layers.as_slice(), true),
+        PreparedImage::Rootfs { path, .. } => (std::slice::from_ref(path), false),
+        PreparedImage::Host | PreparedImage::Engine { .. } | PreparedImage::Empty => {
+            return Ok(None);
+        }
+    };
+    let device = device_of(layers);
+    if !inner.privileged || may_map && !lock(&inner.unmapped).contains(&device) {
+        return Ok(None);
+    }
+    let failed = |cause: &dyn std::fmt::Display| step(Step::ImageMapping.to_string(), cause);
+    if !stored {
+        return Err(failed(
+            &"its file system has no idmapped mounts; imported (sandboxd image import) it would be an image that needs none",
+        ));
+    }
+    let first = lock(&inner.ranges).shared();
+    let first = first.map_err(|error| failed(&error))?;
+    let copies = inner.pulls.images.shifted(layers, first);
+    copies.map(Some).map_err(|error| failed(&error))
+}
+
+/// The device of an image's files; its layers lie in one store.
+pub(super) fn device_of(layers: &[PathBuf]) -> u64 {
+    let top = layers.first().map(rustix::fs::stat);
+    top.and_then(Result::ok).map_or(0, |status| status.st_dev)
+}
+
 fn take_layer(
     inner: &Inner,
     id: &SandboxId,
     spec: &SandboxSpec,
     start: Start,
     half: &mut Half,
+    shifted: bool,
 ) -> Result<Option<Layer>, CreateError> {
     let users = |error: super::users::UsersError| step("taking user ids", error);
     let disk = |error: std::io::Error| step("making the write layer", error);
@@ -254,6 +311,12 @@ fn take_layer(
                 ),
             ));
         }
+        if shifted && note.range != Some(SHARED_FIRST) {
+            return Err(step(
+                "opening the kept layer",
+                "it was written over an image whose owners the mount mapped, which this file system cannot do",
+            ));
+        }
         if let Some(first) = note.range {
             lock(&inner.ranges).reserve(first).map_err(users)?;
         }
@@ -264,7 +327,13 @@ fn take_layer(
         return Ok(Some(layer));
     }
     if inner.privileged {
-        half.range = Some(lock(&inner.ranges).take().map_err(users)?);
+        let mut ranges = lock(&inner.ranges);
+        let taken = if shifted {
+            ranges.shared()
+        } else {
+            ranges.take()
+        };
+        half.range = Some(taken.map_err(users)?);
     }
     if plan::root_in_memory(spec) {
         return Ok(None);
@@ -343,6 +412,8 @@ fn take_workspace(
 enum Launched {
     /// The workspace's file system, by its device, has no idmapped mounts.
     NoMapping(u64),
+    /// The image's has none.
+    NoImageMapping(u64),
     /// Any other failure.
     Failed(CreateError),
 }
@@ -391,6 +462,11 @@ async fn launch(
         .map_or(0, |status| status.st_dev);
     let failed = |failure: Failure| match failure.step {
         Step::WorkspaceMapping => Launched::NoMapping(device),
+        Step::ImageMapping => Launched::NoImageMapping(match &spec.image {
+            PreparedImage::Layers { layers, .. } => device_of(layers),
+            PreparedImage::Rootfs { path, .. } => device_of(std::slice::from_ref(path)),
+            PreparedImage::Host | PreparedImage::Engine { .. } | PreparedImage::Empty => 0,
+        }),
         _ => Launched::Failed(step(failure.step.to_string(), words(&failure))),
     };
     match outcome {
@@ -413,6 +489,11 @@ async fn launch(
             .map(|owner| (Ceiling::WorkspaceOwner, owner)),
     );
     own.extend(network::enforced(inner, &join).map(|enforcement| (Ceiling::Network, enforcement)));
+    if half.range == Some(SHARED_FIRST) {
+        let why = "the image's file system has no idmapped mounts: it is copied, and every sandbox over such a copy has the same user ids on the host";
+        let shared = Enforcement::Unenforced(why.to_owned());
+        own.insert(Ceiling::UidRange, shared);
+    }
     if spec.disk_bytes.is_some() || spec.disk_files.is_some() {
         own.insert(Ceiling::Disk, storage::enforcement(spec));
     }
@@ -468,6 +549,7 @@ fn plan_of(
         host: &inner.host,
         users,
         owners: prepared.owners.clone(),
+        shifted: prepared.shifted.as_deref(),
         layer: prepared
             .layer
             .as_ref()

@@ -1,5 +1,6 @@
 //! From a runtime to an image that is on this host: found, fetched from a registry, or unpacked from a file.
 
+use super::create::device_of;
 use super::{Inner, build, lock};
 use crate::backends::{CreateError, PrepareError, PreparedImage, SandboxSpec};
 use crate::id::SandboxId;
@@ -67,8 +68,16 @@ pub(super) async fn prepare(
     progress: &Watcher,
 ) -> Result<PreparedImage, PrepareError> {
     match &runtime.source {
-        Source::Image(name) => named(inner, name, &runtime.label, progress).await,
-        Source::Recipe(recipe) => build::built(inner, recipe, &runtime.label, progress).await,
+        Source::Image(name) => {
+            let image = named(inner, name, &runtime.label, progress).await?;
+            copied(inner, &image, &runtime.label).await?;
+            Ok(image)
+        }
+        Source::Recipe(recipe) => {
+            let image = build::built(inner, recipe, &runtime.label, progress).await?;
+            copied(inner, &image, &runtime.label).await?;
+            Ok(image)
+        }
         source => {
             let (source, label) = (source.clone(), runtime.label.clone());
             let store = inner.state_dir.join("images");
@@ -140,6 +149,32 @@ pub(super) async fn here(
         Ok(found.map(prepared))
     };
     off_thread(label, look).await
+}
+
+/// Where mounts are known not to map its owners, an image is ready once copies that need no mapping are there.
+async fn copied(
+    inner: &Arc<Inner>,
+    image: &PreparedImage,
+    label: &str,
+) -> Result<(), PrepareError> {
+    let PreparedImage::Layers { layers, .. } = image else {
+        return Ok(());
+    };
+    let (theirs, layers, name) = (Arc::clone(inner), layers.clone(), label.to_owned());
+    let copy = move || {
+        if !theirs.privileged || !lock(&theirs.unmapped).contains(&device_of(&layers)) {
+            return Ok(());
+        }
+        let broken = |cause: String| PrepareError::Broken {
+            image: name.clone(),
+            cause,
+        };
+        let first = lock(&theirs.ranges).shared();
+        let first = first.map_err(|error| broken(error.to_string()))?;
+        let copies = theirs.pulls.images.shifted(&layers, first);
+        copies.map(drop).map_err(|error| broken(error.to_string()))
+    };
+    off_thread(label, copy).await
 }
 
 pub(super) fn prepared(image: Image) -> PreparedImage {

@@ -82,6 +82,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) users: Users,
     /// How the workspace's owners are mapped.
     pub(super) owners: Owners,
+    /// Copies of the image's layers whose owners on disk are the sandbox's own, where the mount cannot map them.
+    pub(super) shifted: Option<&'a [PathBuf]>,
     /// The layer directory.
     pub(super) layer: Option<String>,
     /// The CPUs that it shall run on; empty for all.
@@ -148,12 +150,14 @@ pub(super) fn is_counted(spec: &SandboxSpec) -> bool {
     limited && (workspace_is_counted(spec) || !root_in_memory(spec))
 }
 
-fn overlay(layers: &[PathBuf]) -> Result<Root, PlanError> {
+fn overlay(layers: &[PathBuf], here: &Circumstances<'_>) -> Result<Root, PlanError> {
+    let layers = here.shifted.unwrap_or(layers);
     let text = |path: &PathBuf| Some(path.to_str()?.to_owned());
     let lowers: Option<Vec<String>> = layers.iter().map(text).collect();
     let lowers = lowers.filter(|lowers| !lowers.is_empty());
     Ok(Root::Overlay {
         lowers: lowers.ok_or(PlanError::Image)?,
+        mapped: here.users.is_range() && here.shifted.is_none(),
     })
 }
 
@@ -179,8 +183,8 @@ pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan,
             ),
             inodes: least(INODES_MAX, spec.disk_files),
         },
-        PreparedImage::Rootfs { path, .. } => overlay(std::slice::from_ref(path))?,
-        PreparedImage::Layers { layers, .. } => overlay(layers)?,
+        PreparedImage::Rootfs { path, .. } => overlay(std::slice::from_ref(path), here)?,
+        PreparedImage::Layers { layers, .. } => overlay(layers, here)?,
         PreparedImage::Engine { .. } | PreparedImage::Empty => return Err(PlanError::Image),
     };
     let mut entries = if host_image {

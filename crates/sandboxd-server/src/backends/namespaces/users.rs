@@ -15,12 +15,16 @@ use std::path::{Path, PathBuf};
 pub(super) const COUNT: u32 = 65_536;
 /// First id of the range that owns stored files on disk, the same for all sessions.
 pub(super) const STORAGE_FIRST: u32 = crate::limits::STORAGE_OWNER;
+/// First id of the range that all sandboxes share whose image cannot be mapped to a range of their own. No block has it.
+pub(super) const SHARED_FIRST: u32 = 0x7fff_0000;
 /// First id of the sandboxes' ranges.
 const FIRST: u32 = 0x7001_0000;
 /// Ranges in one block.
 const PER_BLOCK: u32 = 64;
 /// Blocks below 2^31: some programs count ids with a sign.
 const BLOCKS: u32 = (0x8000_0000 - FIRST) / (COUNT * PER_BLOCK);
+
+const _: () = assert!(first_of(BLOCKS, 0) <= SHARED_FIRST);
 
 /// Why there is no range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +40,11 @@ pub(super) enum UsersError {
         "the host gives user ids from {STORAGE_FIRST} on to somebody else (see /etc/passwd, /etc/group, /etc/subuid, /etc/subgid)"
     )]
     StorageTaken,
+    /// The host has given the shared range to somebody.
+    #[error(
+        "the host gives user ids from {SHARED_FIRST} on to somebody else (see /etc/passwd, /etc/group, /etc/subuid, /etc/subgid)"
+    )]
+    SharedTaken,
     /// The lock files.
     #[error("{path}: {cause}")]
     Locks {
@@ -106,6 +115,9 @@ impl Ranges {
 
     /// This very range; for a kept layer.
     pub(super) fn reserve(&mut self, first: u32) -> Result<(), UsersError> {
+        if first == SHARED_FIRST {
+            return self.shared().map(drop);
+        }
         let at = first.checked_sub(FIRST).ok_or(UsersError::Taken)? / COUNT;
         let (number, slot) = (at / PER_BLOCK, at % PER_BLOCK);
         self.claimed.insert(first);
@@ -115,6 +127,14 @@ impl Ranges {
         let block = self.blocks.get_mut(&number).ok_or(UsersError::Taken)?;
         block.used.insert(slot);
         Ok(())
+    }
+
+    /// The range that sandboxes share where their image cannot be mapped to one of their own. It is never given back.
+    pub(super) fn shared(&self) -> Result<u32, UsersError> {
+        match overlaps(&self.taken_by_host, &(SHARED_FIRST..SHARED_FIRST + COUNT)) {
+            true => Err(UsersError::SharedTaken),
+            false => Ok(SHARED_FIRST),
+        }
     }
 
     /// Gives a range back.
@@ -264,6 +284,20 @@ mod tests {
         assert_eq!(other.reserve(kept), Ok(()));
         other.give_back(kept);
         assert_eq!(other.take(), Ok(kept));
+    }
+
+    #[test]
+    fn the_shared_range_is_had_by_many_and_not_where_the_host_gave_it_away() {
+        let locks = tempfile::tempdir().unwrap();
+        let mut ours = ranges(locks.path(), &[]);
+        assert_eq!(ours.shared(), Ok(SHARED_FIRST));
+        assert_eq!(ours.reserve(SHARED_FIRST), Ok(()));
+        ours.give_back(SHARED_FIRST);
+        assert_eq!(ours.reserve(SHARED_FIRST), Ok(()));
+        let subuid = (Accounts::Delegated, format!("x:{}:9\n", SHARED_FIRST + 7));
+        let mut ours = ranges(locks.path(), &[subuid]);
+        assert_eq!(ours.shared(), Err(UsersError::SharedTaken));
+        assert_eq!(ours.reserve(SHARED_FIRST), Err(UsersError::SharedTaken));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::config::Config;
 use super::digest::Digest;
 use super::error::{ImageError, at};
 use super::reference::Reference;
+use super::shifted::shifted_place;
 use super::store::Images;
 use super::{locks, tars};
 use crate::backends::ImageUser;
@@ -226,7 +227,10 @@ impl Images {
             };
             let config = Config::parse(record.config.as_bytes()).map_err(ImageError::Useless)?;
             let layers = config.layers().map_err(ImageError::Useless)?;
-            needed.extend(layers.iter().map(|layer| self.layer_place(layer)));
+            for place in layers.iter().map(|layer| self.layer_place(layer)) {
+                needed.extend(shifted_place(&place));
+                needed.insert(place);
+            }
         }
         let mut removed = Removed::default();
         let directory = self.home().join("layers");

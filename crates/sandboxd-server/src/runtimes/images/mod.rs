@@ -23,6 +23,7 @@ mod progress;
 mod pull;
 pub mod reference;
 mod registry;
+mod shifted;
 mod stack;
 mod standing;
 mod store;

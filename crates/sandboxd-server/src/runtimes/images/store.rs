@@ -5,6 +5,7 @@
 //! ```text
 //! layers/owned-<digest>/root    one layer, unpacked once and shared by all images and sandboxes over it; `plain-` where
 //!                               the owner of all files is the user who runs the daemon
+//! layers/shifted-<digest>/root  a copy of one, where mounts cannot map owners (see `shifted`)
 //! images/<digest>               one image by the digest of its configuration: that, and what its layers are
 //! names/<digest of the name>    which image a name means
 //! blobs/<digest>                what is being fetched; kept for a while if it is cut off
@@ -108,6 +109,15 @@ impl Images {
             home: state_dir.join(HOME),
             owners: rustix::process::geteuid().is_root(),
             bounds: Bounds::of_images(),
+        }
+    }
+
+    /// The store in a directory.
+    #[cfg(test)]
+    pub(super) fn at_home(home: &Path) -> Self {
+        Self {
+            home: home.to_owned(),
+            ..Self::of(home)
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::backends::{Asked, HostWorkspace};
 use sandboxd_jail::plan::View;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn spec(image: PreparedImage) -> SandboxSpec {
     SandboxSpec {
@@ -84,6 +84,7 @@ fn circumstances(host: &HostFiles, users: Users) -> Circumstances<'_> {
         host,
         users,
         owners: Owners::AsOnDisk,
+        shifted: None,
         layer: None,
         cpus: Vec::new(),
         cpus_seen: vec![0, 1, 2, 3],
@@ -96,6 +97,33 @@ fn circumstances(host: &HostFiles, users: Users) -> Circumstances<'_> {
         },
         pids_by_resource: false,
     }
+}
+
+#[test]
+fn an_image_whose_owners_no_mount_maps_is_taken_from_its_copies() {
+    let host = HostFiles::look(Path::new("/nowhere"));
+    let copies = [PathBuf::from("/images/shifted")];
+    let image = PreparedImage::Rootfs {
+        path: PathBuf::from("/images/owned"),
+        key: "key".to_owned(),
+    };
+    let root = |shifted, users| {
+        let here = Circumstances {
+            shifted,
+            ..circumstances(&host, users)
+        };
+        plan(&spec(image.clone()), &here).unwrap().template.root
+    };
+    let overlay = |path: &str, mapped| Root::Overlay {
+        lowers: vec![path.to_owned()],
+        mapped,
+    };
+    assert_eq!(
+        root(Some(&copies), RANGE),
+        overlay("/images/shifted", false)
+    );
+    assert_eq!(root(None, RANGE), overlay("/images/owned", true));
+    assert_eq!(root(None, SINGLE), overlay("/images/owned", false));
 }
 
 /// Text instead of numbers where a plan holds a file.
