@@ -50,13 +50,13 @@ fn recipe(name: &str) -> Option<Recipe> {
         "python-datascience" => (
             PYTHON,
             PackageManager::Pip,
-            "Python 3.12 for data science",
+            "Python 3.12 for data science; pandas needs more than twice the size of a CSV in memory",
             &["pandas", "numpy", "matplotlib", "scikit-learn", "seaborn"],
         ),
         "python-analytics" => (
             PYTHON,
             PackageManager::Pip,
-            "Python 3.12 for analytics over files",
+            "Python 3.12 for analytics over files; DuckDB and Polars' streaming engine need little more memory than a CSV has bytes",
             &["duckdb", "polars", "pyarrow"],
         ),
         "python-web" => (
