@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 /// What one process holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
+    /// Resident.
+    pub(crate) rss_kib: f64,
     /// Resident, what is shared divided by those who share it.
     pub(crate) pss_kib: f64,
     /// Nobody else's.
@@ -29,6 +31,7 @@ impl Memory {
         };
         let private_kib = field("Private_Clean:")? + field("Private_Dirty:")?;
         Ok(Self {
+            rss_kib: field("Rss:")?,
             pss_kib: field("Pss:")?,
             private_kib,
         })

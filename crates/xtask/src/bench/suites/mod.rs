@@ -3,12 +3,14 @@
 //! - [`open`], [`run`], [`files`], [`wake`]: what a caller waits for.
 //! - [`density`]: what it holds of the machine.
 //! - [`load`], [`growth`]: what becomes of it when there is much.
+//! - [`images`]: what bringing one in costs, and what sessions over one share.
 //! - [`abuse`]: what one session's worst costs another.
 
 mod abuse;
 mod density;
 mod files;
 mod growth;
+mod images;
 mod load;
 mod open;
 mod run;
@@ -31,7 +33,7 @@ pub(crate) struct Suite {
 }
 
 /// All, in the order in which they are run.
-pub(crate) const SUITES: [Suite; 8] = [
+pub(crate) const SUITES: [Suite; 9] = [
     Suite {
         name: "open",
         about: "From a request for a session to the output of its first run, `/bin/echo hi`.",
@@ -66,6 +68,11 @@ pub(crate) const SUITES: [Suite; 8] = [
         name: "growth",
         about: "How cost grows with what there is: the exponent b of a cost that follows n^b, fitted.",
         measure: growth::measure,
+    },
+    Suite {
+        name: "images",
+        about: "A Debian root filled up to 400 MiB: from its tar to an image, opening on it, and Python in ten sessions over it.",
+        measure: images::measure,
     },
     Suite {
         name: "abuse",
