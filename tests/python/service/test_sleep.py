@@ -95,6 +95,18 @@ WORK_RUN = 'eval "set -- \\"$PLACE\\" \\"$N\\""; eval "$WORK"'
 TREE_RUN = 'set -- /workspace; eval "$TREE"'
 
 
+def test_a_layer_past_its_time_is_reclaimed_and_the_files_stay(tmp_path):
+    settings = {"persist_containers": "1", "container_ttl": "1", "cleanup_interval": "1"}
+    with Daemon(tmp_path, **settings) as daemon:
+        session = Service(daemon.url).open(session_id="sleeper")
+        session.sh("mkdir -p /opt && echo installed > /opt/package && echo kept > file")
+        by_call(session)
+        layers = daemon.state_dir / "layers"
+        within(60, lambda: not any(layers.iterdir()), "its layer goes")
+        assert session.info()["state"] == "hibernated"
+        assert session.sh("cat file; cat /opt/package 2>/dev/null || echo gone") == "kept\ngone\n"
+
+
 def test_what_is_outside_the_work_directory_wakes_and_what_is_inside_does_not(tmp_path):
     with Daemon(tmp_path) as daemon:
         session = Service(daemon.url).open(session_id="sleeper")
