@@ -10,7 +10,7 @@ use super::{Inner, adopt, lock};
 use crate::backends::{DestroyError, Found, KeepLayer, ListError, StopError};
 use crate::id::SandboxId;
 use crate::limits::{ENGINE_ACT_SECONDS_MAX, ENGINE_ASK_SECONDS_MAX, ENGINE_ENDS_AT_ONCE};
-use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
+use bollard::models::{ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::{
     KillContainerOptions, ListContainersOptions, RemoveContainerOptions,
 };
@@ -184,7 +184,12 @@ pub(super) async fn kill(engine: &Engine, container: &str) -> Result<bool, Engin
             None => return Ok(false),
             Some(looked) => looked.state.and_then(|state| state.status),
         };
-        if !is_alive(status) {
+        // One that somebody removes is as good as gone, and that is waited for.
+        let is_going = matches!(
+            status,
+            Some(ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::DEAD)
+        );
+        if !is_alive(status) && !is_going {
             return Ok(true);
         }
         if Instant::now() >= until {
