@@ -11,10 +11,11 @@ use sandboxd_server::backends::{
     Backend, Capabilities, Ceiling, CreateError, Enforced, Enforcement, Meter, PreparedImage,
     SandboxSpec, Start,
 };
-use sandboxd_server::config::{BackendName, Config, Flags, Layers};
+use sandboxd_server::config::{BackendName, Config, Flags, Layers, Service};
 use sandboxd_server::id::SandboxId;
 use sandboxd_server::runtimes::Runtime;
 use sandboxd_server::runtimes::images::Watcher;
+use sandboxd_server::sessions::sandbox_spec;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,7 @@ pub(crate) async fn backend(config: &Config) -> Result<Arc<dyn Backend>, Failure
 #[derive(Debug)]
 pub(crate) struct Workshop {
     backend: Arc<dyn Backend>,
+    service: Service,
 }
 
 /// A sandbox that runs.
@@ -70,7 +72,8 @@ impl Workshop {
     /// Starts a backend.
     pub(crate) async fn start(config: &Config) -> Result<Self, Failure> {
         let backend = backend(config).await?;
-        Ok(Self { backend })
+        let service = config.service.clone();
+        Ok(Self { backend, service })
     }
 
     /// What it can enforce.
@@ -93,7 +96,12 @@ impl Workshop {
         runtime: &Runtime,
         mut spec: SandboxSpec,
     ) -> Result<Sandbox, Failure> {
-        spec.image = self.prepare(runtime).await?;
+        let image = self.prepare(runtime).await?;
+        // Environment and user are also the image's to say.
+        let of_image = sandbox_spec(&self.service, runtime, image, None).map_err(Failure::ours)?;
+        spec.image = of_image.image;
+        spec.env = of_image.env;
+        (spec.user, spec.group) = (of_image.user, of_image.group);
         let id = SandboxId::generate();
         let running = self
             .backend

@@ -38,6 +38,18 @@ pub(super) fn build(found: &Found, warnings: &mut Vec<Warning>) -> Result<Config
     }
     let listen = listen(found)?;
     let service = service(found)?;
+    if let Some(uid) = service.sandbox_uid.filter(|uid| *uid != 0) {
+        let all = service.runtimes.values();
+        let own = all.filter(|runtime| runtime.user.is_none() && !runtime.source.has_account());
+        let own: Vec<&str> = own.map(|runtime| runtime.alias.as_str()).collect();
+        if !own.is_empty() {
+            warnings.push(Warning(format!(
+                "sandbox_uid {uid} is not for ready-made images, which keep their own user: {}; run_as_uid in a \
+                 runtime is",
+                own.join(", ")
+            )));
+        }
+    }
     let builds = BuildSettings {
         // What may be unenforced in sandboxes may be in those of builds.
         allow_unenforced: service.allow_unenforced.clone(),

@@ -84,6 +84,11 @@ impl Source {
         }
     }
 
+    /// Whether it has an account for the service's uid: made with the sandbox, or built in.
+    pub const fn has_account(&self) -> bool {
+        matches!(self, Self::Host | Self::Recipe(_))
+    }
+
     fn of_path(path: &Path) -> Self {
         let name = path.as_os_str().as_encoded_bytes();
         if name.ends_with(b".tar") || name.ends_with(b".tar.gz") || name.ends_with(b".tgz") {

@@ -17,9 +17,11 @@ pub enum SpecError {
     ImageUser(String),
 }
 
-/// The uid that runs of this runtime have inside; absent means root inside.
+/// The uid that runs of this runtime have inside; absent means the image's own, or root inside. Nobody built an account
+/// into an image that is ready-made: the service's uid is none of its users.
 pub(super) fn user_of(service: &Service, runtime: &Runtime) -> Option<u32> {
-    runtime.user.or(service.sandbox_uid)
+    let shared = service.sandbox_uid.filter(|_| runtime.source.has_account());
+    runtime.user.or(shared)
 }
 
 /// The specification. A runtime's own ceiling was set by somebody; the service's says itself whether it was.
@@ -110,5 +112,39 @@ fn asked<T>(own: Option<T>, shared: Option<T>, shared_explicit: bool) -> Option<
             explicit: shared_explicit,
         }),
         (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Flags, Layers};
+    use crate::runtimes::Source;
+
+    #[test]
+    fn the_services_uid_is_for_runtimes_that_have_an_account_for_it() {
+        let layers = Layers {
+            flags: Flags::default(),
+            env: vec![("HOME".into(), "/nonexistent".into())],
+            file: None,
+            root: true,
+        };
+        let mut service = layers.read().unwrap().0.service;
+        service.sandbox_uid = Some(1000);
+        let user = |source: Source, own: Option<u32>| {
+            let runtime = Runtime {
+                user: own,
+                ..Runtime::plain("x", "x", source)
+            };
+            user_of(&service, &runtime)
+        };
+        let recipe = || Source::Recipe(crate::runtimes::recipe::Recipe::of("x", "b:1"));
+        let image = || Source::Image("b:1".to_owned());
+        assert_eq!(user(Source::Host, None), Some(1000));
+        assert_eq!(user(recipe(), None), Some(1000));
+        assert_eq!(user(image(), None), None);
+        assert_eq!(user(Source::Directory("/srv/x".into()), None), None);
+        // Who asks for one for an image means it.
+        assert_eq!(user(image(), Some(7)), Some(7));
     }
 }

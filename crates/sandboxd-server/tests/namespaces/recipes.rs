@@ -322,6 +322,55 @@ async fn what_an_installer_gets_is_what_was_written_and_never_a_shells() {
 }
 
 #[tokio::test]
+async fn a_workspace_that_cannot_be_given_to_the_user_of_runs_is_refused_by_name() {
+    use sandboxd_server::backends::{HostWorkspace, Start};
+    use sandboxd_server::id::SandboxId;
+    if !is_root() {
+        return;
+    }
+    let house = House::new().await;
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("workspace");
+    std::fs::create_dir(&path).unwrap();
+    let fixed = |flag: &str| {
+        let done = std::process::Command::new("chattr")
+            .arg(flag)
+            .arg(&path)
+            .status();
+        done.is_ok_and(|status| status.success())
+    };
+    if !fixed("+i") {
+        println!("needs chattr, and a file system that knows it");
+        house.close().await;
+        return;
+    }
+    let workspace = HostWorkspace {
+        path: path.clone(),
+        managed: true,
+    };
+    let spec = SandboxSpec {
+        user: Some(1000),
+        workspace: Some(workspace),
+        ..host()
+    };
+    let id = SandboxId::generate();
+    let refused = house.try_rent(&id, &spec, Start::Fresh).await.map(drop);
+    assert!(fixed("-i"));
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("changing the owner") && refused.contains("workspace"),
+        "{refused}"
+    );
+    let rented = house.try_rent(&id, &spec, Start::Fresh).await.unwrap();
+    assert_eq!(
+        rented.says("id -u; touch mine; stat -c %u . mine").await,
+        "1000\n1000\n1000"
+    );
+    rented.end().await;
+    house.close().await;
+}
+
+#[tokio::test]
 async fn an_ordinary_user_builds_too() {
     if !as_ordinary_user("recipes::an_ordinary_user_builds_too") {
         return;

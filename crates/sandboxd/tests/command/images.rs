@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// A root filesystem with a shell in a directory of the place.
-fn root(place: &Place) -> PathBuf {
+pub(crate) fn root(place: &Place) -> PathBuf {
     let root = place.make_dir("root");
     let shell = Path::new("/bin/sh").canonicalize().expect("a shell");
     fs::create_dir_all(root.join("usr/bin")).expect("a directory");

@@ -11,6 +11,7 @@ mod images;
 mod json;
 mod networks;
 mod remains;
+mod runtimes;
 mod serve;
 mod sessions;
 mod streams;
