@@ -59,14 +59,6 @@ pub fn print_config(config: &Config) -> String {
     put("inodes_limit", number(values.disk_files));
     put("tmpfs_size", optional(service.texts.tmpfs_size.as_ref()));
     put("network_mode", optional(values.network_mode.as_ref()));
-    let egress = &config.egress;
-    put("network_allow", list(&egress.allow));
-    put("network_deny", list(&egress.deny));
-    // The host's are the default, which has no spelling of its own.
-    if let Dns::Servers(servers) = &egress.dns {
-        let off = servers.is_empty();
-        put("network_dns", if off { text(OFF) } else { list(servers) });
-    }
     put("oci_runtime", optional(values.oci_runtime.as_ref()));
     put("work_dir", text(&service.work_dir));
     put(
@@ -105,6 +97,7 @@ pub fn print_config(config: &Config) -> String {
         .iter()
         .map(|ceiling| text(ceiling.name()));
     put("allow_unenforced", Value::Array(accepted.collect()));
+    egress(config, &mut table);
     registries(config, &mut table);
     builds(config, &mut table);
     images_and_runtimes(config, &mut table);
@@ -116,6 +109,20 @@ pub fn print_config(config: &Config) -> String {
     };
     let env = names_of_variables(config);
     format!("{token}{env}{table}")
+}
+
+fn egress(config: &Config, table: &mut Table) {
+    let mut put = |name: &str, value: Value| {
+        table.insert(name.to_owned(), value);
+    };
+    let egress = &config.egress;
+    put("network_allow", list(&egress.allow));
+    put("network_deny", list(&egress.deny));
+    // The host's are the default, which has no spelling of its own.
+    if let Dns::Servers(servers) = &egress.dns {
+        let off = servers.is_empty();
+        put("network_dns", if off { text(OFF) } else { list(servers) });
+    }
 }
 
 fn registries(config: &Config, table: &mut Table) {
