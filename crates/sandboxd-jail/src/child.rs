@@ -10,6 +10,7 @@ use crate::steps::{
 };
 use crate::sys;
 use rustix::fd::OwnedFd;
+use rustix::fs::Mode;
 use sandboxd_jail::plan::Plan;
 use sandboxd_jail::report::{EXECUTING, Failure, Step};
 use sandboxd_jail::wire::Create;
@@ -55,6 +56,8 @@ fn walls(
         template,
         assignment,
     } = plan;
+    // What is made gets the mode that the plan says; what runs inside has the umask that the daemon was started with.
+    let umask = rustix::process::umask(Mode::empty());
     // First of all nothing of the launcher's own (its socket, cached namespaces) stays open.
     let mut held = descriptors::take(belongings, launcher, layer, workspace)?;
     // Before anything that takes memory, so that it is charged here.
@@ -90,6 +93,7 @@ fn walls(
     capabilities::drop_to(&template.capabilities)?;
     capabilities::gain_no_more()?;
     landlock::restrict()?;
+    rustix::process::umask(umask);
     let clone3 = shown.leaves.is_some();
     let ready = exec::prepare(assignment, &held, shown.leaves.as_ref())?;
     seccomp::install(clone3, template.plain_modes)?;

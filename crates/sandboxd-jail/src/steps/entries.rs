@@ -4,36 +4,74 @@
 //! from its parent's descriptor and never through a link; what is in the way stops the start.
 
 use crate::spawn::on;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use sandboxd_jail::plan::Entry;
 use sandboxd_jail::report::{Failure, Step};
 
-/// Makes them in their order.
+/// Makes them in their order. The process has no umask: what is asked for is what comes to be.
 pub(crate) fn make(top: &OwnedFd, entries: &[Entry]) -> Result<(), Failure> {
+    let mut parents = Parents { top, last: None };
     for entry in entries {
         match entry {
-            Entry::Directory { path, mode, owner } => owned_directory(top, path, *mode, *owner)
-                .map(drop)
-                .map_err(on(Step::Entries, path))?,
+            Entry::Directory { path, mode, owner } => {
+                let made = parents.of(path).and_then(|(at, name)| {
+                    match make_directory(at, name, *mode, *owner)? {
+                        true => Ok(()),
+                        false => step_into(at, name).map(drop),
+                    }
+                });
+                made.map_err(on(Step::Entries, path))?;
+            }
             Entry::Link { path, target } => {
-                link(top, path, target).map_err(on(Step::Entries, path))?;
+                let linked = parents
+                    .of(path)
+                    .and_then(|(at, name)| link(at, name, target));
+                linked.map_err(on(Step::Entries, path))?;
             }
             Entry::File {
                 path,
                 content,
                 mode,
                 replace,
-            } => match write(top, path, content, *mode, *replace) {
-                // An image that is somebody else's keeps its own: the file makes it nicer, not safer.
-                Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if *replace => {}
-                outcome => outcome.map_err(on(Step::Entries, path))?,
-            },
+            } => {
+                let written = parents
+                    .of(path)
+                    .and_then(|(at, name)| write(at, name, content, *mode, *replace));
+                match written {
+                    // An image that is somebody else's keeps its own: the file makes it nicer, not safer.
+                    Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if *replace => {}
+                    outcome => outcome.map_err(on(Step::Entries, path))?,
+                }
+            }
         }
     }
     Ok(())
+}
+
+/// The directory that was stepped into last: entries that follow each other often lie in the same one, and nobody but
+/// this process changes anything here yet.
+struct Parents<'a> {
+    top: &'a OwnedFd,
+    last: Option<(&'a str, OwnedFd)>,
+}
+
+impl<'a> Parents<'a> {
+    /// Where a path lies, made where that is missing, and what it is called there.
+    fn of(&mut self, path: &'a str) -> Result<(BorrowedFd<'_>, &'a str), Errno> {
+        let (above, name) = split(path)?;
+        if above.is_empty() {
+            return Ok((self.top.as_fd(), name));
+        }
+        let found = match self.last.take() {
+            Some((known, found)) if known == above => found,
+            _ => directory(self.top, above, 0o755)?,
+        };
+        let last = self.last.insert((above, found));
+        Ok((last.1.as_fd(), name))
+    }
 }
 
 /// A directory, made with its parents where it is missing.
@@ -48,43 +86,56 @@ pub(crate) fn owned_directory(
     mode: u32,
     owner: u32,
 ) -> Result<OwnedFd, Errno> {
-    let mut at = top.try_clone().map_err(|_| Errno::MFILE)?;
+    let mut inside: Option<OwnedFd> = None;
     let mut parts = components(path)?.peekable();
     while let Some(part) = parts.next() {
-        let last = parts.peek().is_none();
-        let bits = if last { mode } else { 0o755 };
-        match rustix::fs::mkdirat(&at, part, Mode::from_raw_mode(bits)) {
-            // The umask is not ours to know; what was asked for is what it is.
-            Ok(()) => {
-                rustix::fs::chmodat(&at, part, Mode::from_raw_mode(bits), AtFlags::empty())?;
-                if last && owner != 0 {
-                    let (uid, gid) = (Uid::from_raw(owner), Gid::from_raw(owner));
-                    let flags = AtFlags::SYMLINK_NOFOLLOW;
-                    rustix::fs::chownat(&at, part, Some(uid), Some(gid), flags)?;
-                }
-            }
-            Err(Errno::EXIST | Errno::ROFS) => {}
-            Err(errno) => return Err(errno),
-        }
-        at = rustix::fs::openat(
-            &at,
-            part,
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
+        let at = inside.as_ref().map_or(top.as_fd(), AsFd::as_fd);
+        let (bits, owner) = match parts.peek() {
+            None => (mode, owner),
+            Some(_) => (0o755, 0),
+        };
+        make_directory(at, part, bits, owner)?;
+        inside = Some(step_into(at, part)?);
     }
-    Ok(at)
+    match inside {
+        Some(inside) => Ok(inside),
+        None => top.try_clone().map_err(|_| Errno::MFILE),
+    }
+}
+
+/// Makes a directory and gives it to somebody; whether it was made, and not there before.
+fn make_directory(at: BorrowedFd<'_>, name: &str, mode: u32, owner: u32) -> Result<bool, Errno> {
+    match rustix::fs::mkdirat(at, name, Mode::from_raw_mode(mode)) {
+        Ok(()) => {}
+        Err(Errno::EXIST | Errno::ROFS) => return Ok(false),
+        Err(errno) => return Err(errno),
+    }
+    if owner != 0 {
+        let (uid, gid) = (Uid::from_raw(owner), Gid::from_raw(owner));
+        rustix::fs::chownat(at, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(true)
+}
+
+fn step_into(at: BorrowedFd<'_>, part: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(at, part, flags, Mode::empty())
 }
 
 /// A regular file to mount on, made empty where it is missing.
 pub(crate) fn file(top: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
-    let (parent, name) = parent(top, path)?;
-    match create(&parent, name, 0o644) {
-        Ok(_) | Err(Errno::EXIST) => {}
-        Err(errno) => return Err(errno),
+    let (above, name) = split(path)?;
+    let parent = match above {
+        "" => None,
+        above => Some(directory(top, above, 0o755)?),
+    };
+    let parent = parent.as_ref().map_or(top.as_fd(), AsFd::as_fd);
+    match create(parent, name, 0o644) {
+        Err(Errno::EXIST) => {}
+        made => return made,
     }
     let found = rustix::fs::openat(
-        &parent,
+        parent,
         name,
         OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
         Mode::empty(),
@@ -97,20 +148,24 @@ pub(crate) fn file(top: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn link(top: &OwnedFd, path: &str, target: &str) -> Result<(), Errno> {
-    let (parent, name) = parent(top, path)?;
-    match rustix::fs::symlinkat(target, parent, name) {
+fn link(at: BorrowedFd<'_>, name: &str, target: &str) -> Result<(), Errno> {
+    match rustix::fs::symlinkat(target, at, name) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno),
     }
 }
 
-fn write(top: &OwnedFd, path: &str, content: &[u8], mode: u32, replace: bool) -> Result<(), Errno> {
-    let (parent, name) = parent(top, path)?;
-    let file = match create(&parent, name, mode) {
+fn write(
+    at: BorrowedFd<'_>,
+    name: &str,
+    content: &[u8],
+    mode: u32,
+    replace: bool,
+) -> Result<(), Errno> {
+    let file = match create(at, name, mode) {
         Err(Errno::EXIST) if replace => {
-            rustix::fs::unlinkat(&parent, name, AtFlags::empty())?;
-            create(&parent, name, mode)?
+            rustix::fs::unlinkat(at, name, AtFlags::empty())?;
+            create(at, name, mode)?
         }
         Err(Errno::EXIST) => return Ok(()),
         other => other?,
@@ -123,23 +178,18 @@ fn write(top: &OwnedFd, path: &str, content: &[u8], mode: u32, replace: bool) ->
     Ok(())
 }
 
-fn create(parent: &OwnedFd, name: &str, mode: u32) -> Result<OwnedFd, Errno> {
-    let file = rustix::fs::openat(
-        parent.as_fd(),
-        name,
-        OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::from_raw_mode(mode),
-    )?;
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-    Ok(file)
+fn create(at: BorrowedFd<'_>, name: &str, mode: u32) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(at, name, flags, Mode::from_raw_mode(mode))
 }
 
-fn parent<'a>(top: &OwnedFd, path: &'a str) -> Result<(OwnedFd, &'a str), Errno> {
+/// Where a path lies, and what it is called there.
+fn split(path: &str) -> Result<(&str, &str), Errno> {
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.is_empty() || name == "." || name == ".." {
         return Err(Errno::INVAL);
     }
-    Ok((directory(top, above, 0o755)?, name))
+    Ok((above, name))
 }
 
 fn components(path: &str) -> Result<impl Iterator<Item = &str>, Errno> {
