@@ -50,7 +50,7 @@ fn make(uids: &[Extent], gids: &[Extent]) -> Result<OwnedFd, Errno> {
         },
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
     };
-    let made = write_maps(pid, uids, gids, true).and_then(|()| open_user_namespace(pid));
+    let made = write_maps(pid, uids, gids, true).and_then(|()| open_namespace(pid, "user"));
     rustix::process::pidfd_send_signal(&pidfd, Signal::KILL)?;
     rustix::process::waitid(
         WaitId::PidFd(rustix::fd::AsFd::as_fd(&pidfd)),
@@ -59,10 +59,10 @@ fn make(uids: &[Extent], gids: &[Extent]) -> Result<OwnedFd, Errno> {
     made
 }
 
-/// The user namespace of a process.
-pub(crate) fn open_user_namespace(pid: i32) -> Result<OwnedFd, Errno> {
+/// A namespace of a process, of a kind as `/proc` calls it.
+pub(crate) fn open_namespace(pid: i32, kind: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::open(
-        format!("/proc/{pid}/ns/user"),
+        format!("/proc/{pid}/ns/{kind}"),
         rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
     )

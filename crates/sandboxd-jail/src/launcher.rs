@@ -1,5 +1,6 @@
 //! The launcher's loop: one request, one answer, and the clean-up when the daemon is gone.
 
+use crate::assign::{self, Home};
 use crate::id_namespaces::IdNamespaces;
 use crate::router::{self, OnHost, Router};
 use crate::spawn;
@@ -80,6 +81,8 @@ struct State {
     instance: Option<(Instance, Option<OwnedFd>)>,
     /// For mounts.
     namespaces: IdNamespaces,
+    /// This process's own mounts, to come back to.
+    home: Home,
     /// What sandboxes that reach the network hang on.
     router: Option<Router>,
     /// This process's own user namespace, where an ordinary user has a router.
@@ -104,12 +107,27 @@ impl State {
                 let router = self.router.as_mut();
                 let outcome = spawn::spawn(*create, descriptors, &mut self.namespaces, router);
                 Some(match outcome {
-                    Ok(pidfd) => (Reply::Cloned { number }, vec![pidfd]),
+                    Ok((pidfd, mounts)) => {
+                        let mut handed = vec![pidfd];
+                        handed.extend(mounts);
+                        (Reply::Cloned { number }, handed)
+                    }
                     Err(spawn::Unmade { failure, child }) => (
                         Reply::Failed { number, failure },
                         child.into_iter().collect(),
                     ),
                 })
+            }
+            Request::Assign(wanted) => {
+                let number = wanted.number;
+                let Self {
+                    namespaces, home, ..
+                } = self;
+                let reply = match assign::assign(&wanted, descriptors, namespaces, home) {
+                    Ok(()) => Reply::Assigned { number },
+                    Err(failure) => Reply::Failed { number, failure },
+                };
+                Some((reply, Vec::new()))
             }
         }
     }

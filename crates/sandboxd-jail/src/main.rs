@@ -6,9 +6,11 @@
 //! When the daemon is gone, it removes what that instance left and exits.
 //!
 //! In reading order: [`launcher`] (the loop), [`spawn`] (one plan: clone, users, mounts, handover), [`mounts`] and
-//! [`id_namespaces`] (what spawn needs for that), [`child`] (the steps in their order), [`steps`] (each of them). For
-//! sandboxes that reach the network: [`router`] (what they hang on), [`uplink`] (its way out), [`netlink`] (the words).
+//! [`id_namespaces`] (what spawn needs for that), [`child`] (the steps in their order), [`steps`] (each of them); and
+//! [`assign`] (the workspace of a sandbox that was parked without one). For sandboxes that reach the network: [`router`]
+//! (what they hang on), [`uplink`] (its way out), [`netlink`] (the words).
 
+mod assign;
 mod child;
 mod id_namespaces;
 mod launcher;

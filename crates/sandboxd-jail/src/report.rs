@@ -32,6 +32,8 @@ pub enum Step {
     Workspace,
     /// An idmapped mount, on a file system that has none.
     WorkspaceMapping,
+    /// The launcher enters a parked sandbox's mounts, and leaves them.
+    Assign,
     /// The child takes its descriptors.
     Descriptors,
     /// The child enters its cgroups.
@@ -96,6 +98,7 @@ impl fmt::Display for Step {
             Self::View => "showing a host directory",
             Self::Workspace => "mounting the workspace",
             Self::WorkspaceMapping => "mapping the workspace's owners",
+            Self::Assign => "entering a parked sandbox's mounts",
             Self::Descriptors => "taking descriptors",
             Self::Cgroup => "entering the cgroup",
             Self::Namespaces => "making namespaces",

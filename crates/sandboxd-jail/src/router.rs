@@ -271,7 +271,7 @@ fn own_users() -> Result<OwnedFd, Errno> {
     let pid = rustix::process::getpid().as_raw_nonzero().get();
     sys::unshare(UnshareFlags::NEWUSER)?;
     id_namespaces::write_maps(pid, &uids, &gids, false)?;
-    id_namespaces::open_user_namespace(pid)
+    id_namespaces::open_namespace(pid, "user")
 }
 
 /// Enters the user namespace of an earlier launcher.

@@ -81,14 +81,17 @@ fn sort(plan: &Plan, descriptors: Vec<OwnedFd>) -> Result<Given, Failure> {
     })
 }
 
+/// A child that goes on alone from here: its pidfd, and its mount namespace where its workspace comes later.
+pub(crate) type Spawned = (OwnedFd, Option<OwnedFd>);
+
 /// Makes the sandbox of one plan, up to the point from which its child goes on alone.
 pub(crate) fn spawn(
     create: Create,
     descriptors: Vec<OwnedFd>,
     namespaces: &mut IdNamespaces,
     router: Option<&mut Router>,
-) -> Result<OwnedFd, Unmade> {
-    let plan = &create.plan;
+) -> Result<Spawned, Unmade> {
+    let (plan, parks) = (&create.plan, create.parks);
     let alone = |failure| Unmade {
         failure,
         child: None,
@@ -126,9 +129,13 @@ pub(crate) fn spawn(
         }
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
     };
-    let provided = provide(plan, &given, pid, ours.as_fd(), namespaces, router);
+    // Before the child goes on: what it becomes is nobody's to look into.
+    let mounts = mounts_of(pid, parks);
+    let provided = mounts.and_then(|mounts| {
+        provide(plan, &given, pid, ours.as_fd(), namespaces, router).map(|()| mounts)
+    });
     match provided {
-        Ok(()) => Ok(pidfd),
+        Ok(mounts) => Ok((pidfd, mounts)),
         Err(failure) => {
             let _ = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
             Err(Unmade {
@@ -137,6 +144,11 @@ pub(crate) fn spawn(
             })
         }
     }
+}
+
+fn mounts_of(pid: i32, parks: bool) -> Result<Option<OwnedFd>, Failure> {
+    let open = || id_namespaces::open_namespace(pid, "mnt").map_err(at(Step::Assign));
+    parks.then(open).transpose()
 }
 
 /// Gives the child its users and the mounts that it cannot make itself.
@@ -210,7 +222,7 @@ fn privileged_mounts(
     pid: i32,
     namespaces: &mut IdNamespaces,
 ) -> Result<Vec<OwnedFd>, Failure> {
-    let own = id_namespaces::open_user_namespace(pid).map_err(at(Step::Users))?;
+    let own = id_namespaces::open_namespace(pid, "user").map_err(at(Step::Users))?;
     let owners = Some(own.as_fd());
     let mut mounts = Vec::new();
     let layer = || {
@@ -234,23 +246,33 @@ fn privileged_mounts(
     for view in &plan.template.views {
         mounts.push(mounts::view(view).map_err(on(Step::View, &view.from))?);
     }
-    if let (Some(workspace), Some(directory)) =
-        (&plan.assignment.work_dir.workspace, &given.workspace)
+    if let (Some(wanted), Some(directory)) = (&plan.assignment.work_dir.workspace, &given.workspace)
     {
-        let map = match &workspace.owners {
-            Owners::AsOnDisk => None,
-            Owners::Mapped { uids, gids } => {
-                Some(namespaces.get(uids, gids).map_err(at(Step::IdNamespace))?)
-            }
-        };
-        let step = if map.is_some() {
-            Step::WorkspaceMapping
-        } else {
-            Step::Workspace
-        };
-        let owners = map.as_ref().map(|map| map.as_fd());
-        let mount = mounts::copy(directory, "", false, mounts::INERT, owners);
-        mounts.push(mount.map_err(on(step, &workspace.path))?);
+        let path = &wanted.path;
+        mounts.push(workspace(directory, path, &wanted.owners, namespaces)?);
     }
     Ok(mounts)
+}
+
+/// The workspace, attached nowhere yet. `name` is what a failure calls it.
+pub(crate) fn workspace(
+    directory: &OwnedFd,
+    name: &str,
+    owners: &Owners,
+    namespaces: &mut IdNamespaces,
+) -> Result<OwnedFd, Failure> {
+    let map = match owners {
+        Owners::AsOnDisk => None,
+        Owners::Mapped { uids, gids } => {
+            Some(namespaces.get(uids, gids).map_err(at(Step::IdNamespace))?)
+        }
+    };
+    let step = if map.is_some() {
+        Step::WorkspaceMapping
+    } else {
+        Step::Workspace
+    };
+    let owners = map.as_ref().map(|map| map.as_fd());
+    let mount = mounts::copy(directory, "", false, mounts::INERT, owners);
+    mount.map_err(on(step, name))
 }

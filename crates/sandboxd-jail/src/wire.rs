@@ -5,7 +5,7 @@
 //! daemon does.
 
 use crate::network::{HostRules, Router};
-use crate::plan::Plan;
+use crate::plan::{Owners, Plan};
 use crate::report::Failure;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,8 @@ pub enum Request {
     Router(Box<MakeRouter>),
     /// Make a sandbox.
     Create(Box<Create>),
+    /// Give a parked sandbox its workspace.
+    Assign(Box<Assign>),
 }
 
 /// What belongs to one instance of the daemon.
@@ -58,13 +60,33 @@ pub struct Create {
     pub number: u64,
     /// The walls.
     pub plan: Plan,
+    /// Whether its workspace comes later, with an [`Assign`]; the plan has none then.
+    pub parks: bool,
+}
+
+/// A workspace for a sandbox whose guest has started already. Descriptors beside it: the sandbox's mount namespace, and
+/// the workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assign {
+    /// Comes back in the answer.
+    pub number: u64,
+    /// Where it is mounted: inside, relative to the root; a directory that is there.
+    pub at: String,
+    /// Whose files are whose.
+    pub owners: Owners,
 }
 
 /// What the launcher answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// The child was cloned and has all it needs; its pidfd is beside this. How it goes on is told by the report pipe.
+    /// The child was cloned and has all it needs; its pidfd is beside this, and its mount namespace where its workspace comes
+    /// later. How it goes on is told by the report pipe.
     Cloned {
+        /// The request's number.
+        number: u64,
+    },
+    /// The workspace is in its place.
+    Assigned {
         /// The request's number.
         number: u64,
     },
@@ -74,7 +96,7 @@ pub enum Reply {
         /// The request's number.
         number: u64,
     },
-    /// There is no sandbox, or no router. Where a child was already cloned, its pidfd is beside this; it has been killed.
+    /// There is no sandbox, no router, or no workspace. Where a child was already cloned, its pidfd is beside this; it has been killed.
     Failed {
         /// The request's number.
         number: u64,

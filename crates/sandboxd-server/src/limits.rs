@@ -240,6 +240,19 @@ pub const SERVICE_TOKEN_BYTES_MAX: usize = 4096;
 pub const POLICY_FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// How long one PDF may take to be read, its wait for a place included, in seconds.
 pub const PDF_SECONDS_MAX: u64 = 20;
+/// Most sandboxes that are kept ready for one runtime.
+pub const POOL_MAX: u64 = 64;
+/// How often it is looked at whether what is kept ready is still what a session would get, in milliseconds.
+pub const POOL_LOOK_MILLIS: u64 = 1_000;
+/// How long it is waited for a moment in which no session's sandbox is being made, before one is made for the pool, in
+/// milliseconds.
+pub const POOL_PATIENCE_MILLIS: u64 = 1_000;
+/// How often that is looked at, and the pause before a taken sandbox is replaced, in milliseconds.
+pub const POOL_PAUSE_MILLIS: u64 = 20;
+/// After one could not be made: the first pause before the next attempt, which doubles, in milliseconds.
+pub const POOL_BACK_OFF_MILLIS: u64 = 1_000;
+/// The longest such pause, in milliseconds.
+pub const POOL_BACK_OFF_MILLIS_MAX: u64 = 60_000;
 /// PDFs read at once.
 pub const PDF_AT_ONCE: usize = 1;
 /// Stack of the thread that reads a PDF, in bytes.

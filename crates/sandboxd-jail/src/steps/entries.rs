@@ -117,6 +117,15 @@ fn make_directory(at: BorrowedFd<'_>, name: &str, mode: u32, owner: u32) -> Resu
     Ok(true)
 }
 
+/// A directory that is there.
+pub(crate) fn found_directory(top: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
+    let mut at = top.try_clone().map_err(|_| Errno::MFILE)?;
+    for part in components(path)? {
+        at = step_into(at.as_fd(), part)?;
+    }
+    Ok(at)
+}
+
 fn step_into(at: BorrowedFd<'_>, part: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(at, part, flags, Mode::empty())

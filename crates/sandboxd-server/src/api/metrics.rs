@@ -26,6 +26,7 @@ impl FromRequestParts<App> for Reader {
 pub(super) async fn metrics(State(app): State<App>, _: Reader) -> Answer {
     let (metrics, states) = (app.sessions.metrics(), app.sessions.states());
     metrics.workspaces_hold(app.sessions.stored_bytes().await);
+    metrics.pool_holds(app.sessions.parked());
     let rendered = tokio::task::spawn_blocking(move || metrics.render(states)).await;
     Ok(match rendered {
         Ok(text) => answer::bytes(text.into(), CONTENT_TYPE),

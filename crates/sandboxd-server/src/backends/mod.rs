@@ -15,9 +15,11 @@ pub mod in_memory;
 mod instance;
 mod meter;
 pub mod namespaces;
+mod pool;
 mod tally;
 
 pub use meter::{Hits, Meter, NoMeter};
+pub use pool::{Kind, Pool, Taken};
 
 use crate::id::{SandboxId, SessionId};
 use crate::runtimes::Runtime;
@@ -67,6 +69,10 @@ pub trait Backend: Send + Sync + fmt::Debug {
     async fn list(&self) -> Result<Vec<Found>, ListError>;
     /// Ends what the backend itself runs (a launcher, say) and every sandbox with it. Called once, at shutdown.
     async fn shutdown(&self);
+    /// What makes sandboxes before anybody asks for one, where this backend can.
+    fn pool(&self) -> Option<&dyn Pool> {
+        None
+    }
 }
 
 /// What a backend can enforce, and whether its sandboxes outlive the daemon.
@@ -155,7 +161,7 @@ pub struct Asked<T> {
 }
 
 /// Everything a sandbox is to be.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SandboxSpec {
     /// What it is made from.
     pub image: PreparedImage,

@@ -294,6 +294,8 @@ fn ceilings(
     let mode = text(fields, "network_mode")?;
     ceilings.network_mode = parsed(mode.as_deref(), "network_mode", network)?;
     ceilings.oci_runtime = text(fields, "oci_runtime")?;
+    let pool = number(fields, "pool")?;
+    runtime.pool = parsed(pool.as_deref(), "pool", parse::pool)?;
     Ok(())
 }
 

@@ -153,6 +153,8 @@ pub struct Service {
     pub native_files: bool,
     /// Whether images are made ready at start.
     pub prewarm: bool,
+    /// How many sandboxes are parked for each runtime that does not say itself.
+    pub pool: u64,
     /// Whether `/ui` is served.
     pub ui_enabled: bool,
     /// Whether `/metrics` needs no token.

@@ -2,6 +2,8 @@
 //! digits), since that is what an existing deployment's variables were written for; what makes no sense as a ceiling
 //! (negative, not finite) is refused here instead.
 
+use crate::limits::POOL_MAX;
+
 /// A whole number of at least zero.
 pub(super) fn whole(text: &str) -> Result<u64, &'static str> {
     let text = digits_of(text).ok_or("expected a whole number")?;
@@ -27,6 +29,14 @@ pub(super) fn positive(text: &str) -> Result<u64, &'static str> {
     match whole(text)? {
         0 => Err("expected a number above zero"),
         number => Ok(number),
+    }
+}
+
+/// How many sandboxes are kept ready for a runtime.
+pub(super) fn pool(text: &str) -> Result<u64, &'static str> {
+    match whole(text)? {
+        number if number <= POOL_MAX => Ok(number),
+        _ => Err("expected a whole number, at most 64"),
     }
 }
 

@@ -70,6 +70,7 @@ pub fn print_config(config: &Config) -> String {
         Value::Boolean(service.persist_containers),
     );
     put("prewarm", Value::Boolean(service.prewarm));
+    put("pool", number(Some(service.pool)));
     put("idle_timeout", number(Some(service.idle_timeout)));
     put("cleanup_interval", number(Some(service.cleanup_interval)));
     put("drain_timeout", number(Some(config.drain_timeout)));
@@ -238,6 +239,7 @@ fn entry(runtime: &Runtime) -> Table {
     );
     put("network_mode", own.network_mode.as_ref().map(text));
     put("oci_runtime", own.oci_runtime.as_ref().map(text));
+    put("pool", runtime.pool.map(|value| number(Some(value))));
     table
 }
 

@@ -112,6 +112,7 @@ fn service(found: &Found) -> Result<Service, ConfigError> {
         runtimes_given: found.raw("runtimes").is_some() || found.tables.runtimes.is_some(),
         native_files: found.value("native_files", true, parse::flag)?,
         prewarm: found.value("prewarm", true, parse::flag)?,
+        pool: found.value("pool", 0, parse::pool)?,
         ui_enabled: found.value("ui_enabled", false, parse::flag)?,
         metrics_public: found.value("metrics_public", false, parse::flag)?,
         allow_unenforced: found.value("allow_unenforced", Vec::new(), ceiling_names)?,

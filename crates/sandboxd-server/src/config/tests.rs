@@ -230,6 +230,35 @@ fn a_body_may_be_as_large_as_memory_bears() {
 }
 
 #[test]
+fn a_pool_is_off_and_has_a_number_for_all_or_for_one() {
+    let pools = |env: &[(&str, &str)]| -> Result<Vec<(u64, Option<u64>)>, String> {
+        let service = read(env)?.service;
+        let each = service.runtimes.values();
+        Ok(each.map(|own| (service.pool, own.pool)).collect())
+    };
+    assert!(pools(&[]).unwrap().iter().all(|pool| *pool == (0, None)));
+    let both = [
+        ("SANDBOXD_POOL", "2"),
+        ("SANDBOXD_RUNTIMES", "a=host,b=host;pool=0"),
+    ];
+    assert_eq!(pools(&both).unwrap(), [(2, None), (2, Some(0))]);
+    for env in [
+        [("SANDBOXD_POOL", "65")].as_slice(),
+        &[("SANDBOXD_POOL", "-1")],
+        &[("SANDBOXD_POOL", "")],
+        &[("SANDBOXD_RUNTIMES", "a=host;pool=many")],
+    ] {
+        let refused = pools(env).unwrap_err();
+        assert!(refused.contains("whole number"), "{refused}");
+    }
+    let file = read_file("pool = 3\n[runtimes.a]\nimage = \"host\"\npool = 1\n").unwrap();
+    assert_eq!(
+        (file.service.pool, file.service.runtimes["a"].pool),
+        (3, Some(1))
+    );
+}
+
+#[test]
 fn settings_that_contradict_each_other_are_refused() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (

@@ -37,6 +37,8 @@ pub struct Runtime {
     pub env: BTreeMap<String, String>,
     /// The uid that runs have inside; absent takes the service's.
     pub user: Option<u32>,
+    /// How many of its sandboxes are kept ready; absent takes the service's number.
+    pub pool: Option<u64>,
 }
 
 impl Runtime {
@@ -51,6 +53,7 @@ impl Runtime {
             texts: SizeTexts::default(),
             env: BTreeMap::new(),
             user: None,
+            pool: None,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! `admission`, which are pure; `table` holds all of it, each session's `detail` too, under one lock that nobody holds over
 //! I/O; `owner` makes and removes sandboxes, one task per session that holds one, and writes into the `ledger`, as the
 //! `journal` does for what may be written a moment late; `recovery` takes up what an earlier daemon has written; `reaper`
-//! ends what nobody uses.
+//! ends what nobody uses, and `pool` keeps sandboxes ready for sessions to come.
 
 mod admission;
 mod clock_jump;
@@ -20,6 +20,7 @@ mod limited;
 mod metered;
 mod opening;
 mod owner;
+mod pool;
 mod readiness;
 mod reaper;
 mod recovery;
@@ -53,6 +54,7 @@ use crate::workspaces::Workspaces;
 use bytes::Bytes;
 use sandboxd_files::{Part, Wanted};
 use state::{State, Why};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Shared;
@@ -117,6 +119,7 @@ impl Sessions {
         recovery::take_up(&shared).await?;
         shared.tasks.spawn(reaper::live(shared.clone()));
         shared.tasks.spawn(journal::live(shared.clone()));
+        shared.tasks.spawn(pool::live(shared.clone()));
         if shared.service().prewarm {
             shared.tasks.spawn(prewarm(shared.clone()));
         }
@@ -348,7 +351,15 @@ impl Sessions {
             ));
         }
         table.service = Arc::new(service);
+        drop(table);
+        self.shared.pool_asked.notify_one();
         Ok(())
+    }
+
+    /// How many sandboxes are kept ready for sessions to come, by runtime.
+    pub fn parked(&self) -> BTreeMap<String, usize> {
+        let pool = self.shared.backend.pool();
+        pool.map(|pool| pool.ready()).unwrap_or_default()
     }
 
     /// What is counted and timed of this service.

@@ -33,6 +33,7 @@ pub(super) fn spawn(
         serial,
         held: None,
         keeps: None,
+        may_be_written: false,
     };
     tasks.spawn(owner.live(orders));
 }
@@ -44,6 +45,8 @@ struct Owner {
     held: Option<Held>,
     /// The sandbox that was made last, if its write layer is one that can be kept.
     keeps: Option<SandboxId>,
+    /// Whether the record may name a sandbox of which nobody has heard yet.
+    may_be_written: bool,
 }
 
 /// The sandbox that runs.

@@ -54,6 +54,8 @@ pub(super) struct Shared {
     pub(super) stopping: CancellationToken,
     /// Rings when something is to be written down.
     pub(super) unwritten: Notify,
+    /// Rings when the pool may have to be filled.
+    pub(super) pool_asked: Notify,
     table: Mutex<Table>,
 }
 
@@ -108,6 +110,7 @@ impl Shared {
             left: Notify::new(),
             stopping: CancellationToken::new(),
             unwritten: Notify::new(),
+            pool_asked: Notify::new(),
             table: Mutex::new(Table {
                 house: House::default(),
                 details: BTreeMap::new(),

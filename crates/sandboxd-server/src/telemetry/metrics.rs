@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -151,6 +152,9 @@ pub struct Metrics {
     starts: Counts<2>,
     start_seconds: Timings<1>,
     wake_seconds: Timings<1>,
+    pool_ready: Family<Labels<1>, Level>,
+    pool_hits: Counts<1>,
+    pool_misses: Counts<1>,
     run_seconds: Timings<1>,
     run_queue_seconds: Histogram,
     runs_in_flight: Level,
@@ -183,6 +187,9 @@ impl Default for Metrics {
             starts: Family::default(),
             start_seconds: Family::new_with_constructor(Buckets(LONG)),
             wake_seconds: Family::new_with_constructor(Buckets(LONG)),
+            pool_ready: Family::default(),
+            pool_hits: Family::default(),
+            pool_misses: Family::default(),
             run_seconds: Family::new_with_constructor(Buckets(LONG)),
             run_queue_seconds: Buckets(SHORT).new_metric(),
             runs_in_flight: Level::default(),
@@ -222,6 +229,21 @@ impl Metrics {
             "wake_seconds",
             "Time to another sandbox of a session that slept or whose sandbox died",
             self.wake_seconds.clone(),
+        );
+        to.register(
+            "pool_ready",
+            "Sandboxes that are kept ready and are no session's, by runtime",
+            self.pool_ready.clone(),
+        );
+        to.register(
+            "pool_hits",
+            "Sessions that got a sandbox that was kept ready, by runtime",
+            self.pool_hits.clone(),
+        );
+        to.register(
+            "pool_misses",
+            "Sessions of a runtime with a pool that waited for a sandbox all the same, by runtime",
+            self.pool_misses.clone(),
         );
         to.register(
             "run_seconds",
@@ -295,6 +317,27 @@ impl Metrics {
         self.wake_seconds
             .get_or_create(&labels)
             .observe(took.as_secs_f64());
+    }
+
+    /// How many sandboxes are kept ready, by runtime.
+    pub fn pool_holds(&self, ready: BTreeMap<String, usize>) {
+        self.pool_ready.clear();
+        for (runtime, count) in ready {
+            let labels = [("runtime", Text::from(runtime))];
+            let count = u64::try_from(count).unwrap_or(u64::MAX);
+            self.pool_ready.get_or_create(&labels).set(level(count));
+        }
+    }
+
+    /// A session of a runtime with a pool got its sandbox, from there or not.
+    pub fn pool_asked(&self, runtime: &str, hit: bool) {
+        let labels = [("runtime", Text::from(runtime.to_owned()))];
+        let counts = if hit {
+            &self.pool_hits
+        } else {
+            &self.pool_misses
+        };
+        counts.get_or_create(&labels).inc();
     }
 
     /// A run is over.
@@ -474,6 +517,10 @@ mod tests {
         metrics.oom_killed(2);
         metrics.stored("put", true, Duration::from_micros(90));
         metrics.workspaces_hold(4096);
+        metrics.pool_holds(BTreeMap::from([("gone".to_owned(), 1)]));
+        metrics.pool_holds(BTreeMap::from([("python".to_owned(), 2)]));
+        metrics.pool_asked("python", true);
+        metrics.pool_asked("node", false);
         let running = metrics.in_flight();
         let text = metrics.render(SessionStates {
             resident: 3,
@@ -489,6 +536,9 @@ mod tests {
             "sandboxd_session_starts_total{runtime=\"python\",outcome=\"ok\"} 1",
             "sandboxd_session_start_seconds_count{outcome=\"ok\"} 1",
             "sandboxd_wake_seconds_count{outcome=\"failed\"} 1",
+            "sandboxd_pool_ready{runtime=\"python\"} 2",
+            "sandboxd_pool_hits_total{runtime=\"python\"} 1",
+            "sandboxd_pool_misses_total{runtime=\"node\"} 1",
             "sandboxd_run_seconds_count{outcome=\"oom\"} 1",
             "sandboxd_run_queue_seconds_count 1",
             "sandboxd_runs_in_flight 1",
@@ -507,6 +557,7 @@ mod tests {
         assert!(text.contains(
             "sandboxd_http_request_duration_seconds_count{method=\"GET\",route=\"/sessions\",code=\"200\"} 1"
         ));
+        assert!(!text.contains("gone"), "{text}");
         assert!(text.contains("\nprocess_resident_memory_bytes "), "{text}");
         let mut names: Vec<_> = text.lines().filter(|l| l.starts_with("# TYPE ")).collect();
         let count = names.len();

@@ -98,6 +98,7 @@ conformance! {
         a_closed_session_leaves_nothing,
         a_shutdown_leaves_nothing,
         sessions_do_not_see_each_other,
+        a_session_from_the_pool_is_as_any_other,
         nothing_is_reached_on_a_network,
     }
 }

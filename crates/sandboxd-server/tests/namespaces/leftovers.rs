@@ -1,7 +1,7 @@
 //! Nothing is left behind: by a stop, by a failure, by a daemon that was killed.
 
 use crate::rented::{House, host, is_root, small_root};
-use sandboxd_server::backends::{CreateError, PreparedImage, SandboxSpec, Start};
+use sandboxd_server::backends::{CreateError, Kind, PreparedImage, SandboxSpec, Start};
 use sandboxd_server::id::SandboxId;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn mounts() -> BTreeSet<String> {
 }
 
 /// Cgroup directories whose path names one of these instances or sandboxes.
-fn cgroups(instances: &[String]) -> Vec<PathBuf> {
+pub(crate) fn cgroups(instances: &[String]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut to_do = vec![PathBuf::from("/sys/fs/cgroup")];
     while let Some(directory) = to_do.pop() {
@@ -40,7 +40,7 @@ fn cgroups(instances: &[String]) -> Vec<PathBuf> {
 }
 
 /// The instances in a state directory.
-fn instances(state: &Path) -> Vec<String> {
+pub(crate) fn instances(state: &Path) -> Vec<String> {
     std::fs::read_dir(state.join("instances"))
         .into_iter()
         .flatten()
@@ -49,7 +49,7 @@ fn instances(state: &Path) -> Vec<String> {
         .collect()
 }
 
-fn eventually(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !holds() {
         assert!(Instant::now() < end, "{what}");
@@ -192,6 +192,13 @@ async fn be_the_daemon(state: &Path) {
     let house = House::at(state).await;
     let sandbox = house.rent(&host()).await;
     sandbox.sh("sleep 1000 & setsid sleep 1000 & echo").await;
+    // One that is nobody's yet.
+    let kind = Kind {
+        name: "host".to_owned(),
+        spec: host(),
+        count: 1,
+    };
+    house.backend.pool().unwrap().park(&kind).await.unwrap();
     std::fs::write(state.join("ready"), "").unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     panic!("nobody killed this daemon");
@@ -218,7 +225,7 @@ async fn a_killed_daemon_leaves_nothing() {
     let mut killed = daemon(state.path());
     let names = instances(state.path());
     assert_eq!(names.len(), 1);
-    assert!(processes(&names) >= 3);
+    assert!(processes(&names) >= 4);
     killed.kill().unwrap();
     killed.wait().unwrap();
     // The launcher does it.

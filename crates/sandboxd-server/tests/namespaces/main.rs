@@ -16,6 +16,7 @@ mod layered;
 mod leftovers;
 mod limits;
 mod ordinary;
+mod parked;
 mod pulled;
 mod readers;
 mod recipes;

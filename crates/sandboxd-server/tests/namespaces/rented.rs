@@ -86,6 +86,18 @@ impl House {
         })
     }
 
+    /// One that was parked, if there is just this one.
+    pub(crate) async fn take(&self, id: &SandboxId, spec: &SandboxSpec) -> Option<Rented> {
+        let pool = self.backend.pool().expect("this backend has a pool");
+        let taken = pool.take(id, spec).await?;
+        Some(Rented {
+            id: id.clone(),
+            client: taken.client,
+            enforced: taken.enforced,
+            backend: Arc::clone(&self.backend),
+        })
+    }
+
     pub(crate) async fn close(self) {
         self.backend.shutdown().await;
         let left: Vec<_> = std::fs::read_dir(self.state.join("instances"))

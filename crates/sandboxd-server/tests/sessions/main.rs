@@ -12,6 +12,7 @@ mod kept;
 mod lifetime;
 mod limits;
 mod opening;
+mod pool;
 mod restart;
 mod runs;
 mod sleeping;

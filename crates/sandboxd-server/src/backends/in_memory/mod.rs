@@ -17,14 +17,15 @@ pub use switches::Switches;
 
 use super::{
     Backend, Capabilities, Ceiling, CreateError, DestroyError, Enforced, Enforcement, Found,
-    KeepLayer, ListError, Meter as _, Network, PrepareError, PreparedImage, Running, SandboxSpec,
-    Start, StopError, Usage, UsageError,
+    KeepLayer, Kind, ListError, Meter as _, Network, Pool, PrepareError, PreparedImage, Running,
+    SandboxSpec, Start, StopError, Taken, Usage, UsageError,
 };
 use crate::id::SandboxId;
 use crate::runtimes::Runtime;
 use crate::runtimes::images::Watcher;
 use async_trait::async_trait;
 use guest::MemoryGuest;
+use sandboxd_protocol::client::Client;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,6 +49,8 @@ pub struct InMemory {
 struct Inside {
     sandboxes: HashMap<SandboxId, Sandbox>,
     layers: HashMap<SandboxId, Tree>,
+    /// What is parked is a promise: it is made when it is taken.
+    parked: Vec<(String, SandboxSpec)>,
     made: u64,
     most: usize,
 }
@@ -99,6 +102,16 @@ impl InMemory {
         self.inside().layers.len()
     }
 
+    /// Everything that is parked dies by itself.
+    pub fn lose_parked(&self) {
+        self.inside().parked.clear();
+    }
+
+    /// What is parked, by the names that it is counted under.
+    pub fn parked(&self) -> Vec<(String, SandboxSpec)> {
+        self.inside().parked.clone()
+    }
+
     /// Somebody removed the kept layers.
     pub fn lose_layers(&self) {
         self.inside().layers.clear();
@@ -118,6 +131,72 @@ impl InMemory {
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A sandbox, whatever the switches say.
+    fn begin(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        start: Start,
+    ) -> Result<Running, CreateError> {
+        let spec = super::engine_names::left_out(spec)?;
+        let spec = spec.as_ref();
+        if spec.network != Network::None && !spec.allow_unenforced.contains(&Ceiling::Network) {
+            return Err(CreateError::Unenforceable {
+                ceiling: Ceiling::Network,
+                cause: WITHOUT_NETWORK.to_owned(),
+            });
+        }
+        let tree = match start {
+            Start::Fresh => Tree::new(&spec.work_dir, &spec.env),
+            Start::KeptLayer => self
+                .inside()
+                .layers
+                .remove(id)
+                .ok_or(CreateError::LayerMissing)?,
+        };
+        let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
+        let flags = Arc::new(SandboxSwitches::default());
+        let guest =
+            MemoryGuest::new(spec, tree, flags.clone()).map_err(|cause| CreateError::Step {
+                step: "workspace".to_owned(),
+                cause: cause.to_string(),
+            })?;
+        let guest = Arc::new(guest);
+        let end = CancellationToken::new();
+        self.switches.note(id, flags.clone());
+        let serving = sandboxd_protocol::server::serve(
+            Corruptible::new(theirs, flags.clone()),
+            guest.clone(),
+        );
+        let over = end.clone();
+        // Owned by the sandbox: ends with its token or with the link.
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = serving => {}
+                () = over.cancelled() => {}
+            }
+        });
+        let mut inside = self.inside();
+        inside.made += 1;
+        inside.sandboxes.insert(
+            id.clone(),
+            Sandbox {
+                guest,
+                spec_memory: spec.memory_bytes.map(|asked| asked.value),
+                keeps: spec.keep_layer,
+                flags: flags.clone(),
+                end,
+            },
+        );
+        inside.most = inside.most.max(inside.sandboxes.len());
+        Ok(Running {
+            link: Box::new(ours),
+            enforced: pretended(spec),
+            meter: flags,
+            layer_is_torn: start == Start::KeptLayer && self.switches.layers_are_torn(),
+        })
     }
 
     fn take(&self, id: &SandboxId) -> Option<Sandbox> {
@@ -186,63 +265,7 @@ impl Backend for InMemory {
         start: Start,
     ) -> Result<Running, CreateError> {
         self.switches.before_create().await?;
-        let spec = super::engine_names::left_out(spec)?;
-        let spec = spec.as_ref();
-        if spec.network != Network::None && !spec.allow_unenforced.contains(&Ceiling::Network) {
-            return Err(CreateError::Unenforceable {
-                ceiling: Ceiling::Network,
-                cause: WITHOUT_NETWORK.to_owned(),
-            });
-        }
-        let tree = match start {
-            Start::Fresh => Tree::new(&spec.work_dir, &spec.env),
-            Start::KeptLayer => self
-                .inside()
-                .layers
-                .remove(id)
-                .ok_or(CreateError::LayerMissing)?,
-        };
-        let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
-        let flags = Arc::new(SandboxSwitches::default());
-        let guest =
-            MemoryGuest::new(spec, tree, flags.clone()).map_err(|cause| CreateError::Step {
-                step: "workspace".to_owned(),
-                cause: cause.to_string(),
-            })?;
-        let guest = Arc::new(guest);
-        let end = CancellationToken::new();
-        self.switches.note(id, flags.clone());
-        let serving = sandboxd_protocol::server::serve(
-            Corruptible::new(theirs, flags.clone()),
-            guest.clone(),
-        );
-        let over = end.clone();
-        // Owned by the sandbox: ends with its token or with the link.
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = serving => {}
-                () = over.cancelled() => {}
-            }
-        });
-        let mut inside = self.inside();
-        inside.made += 1;
-        inside.sandboxes.insert(
-            id.clone(),
-            Sandbox {
-                guest,
-                spec_memory: spec.memory_bytes.map(|asked| asked.value),
-                keeps: spec.keep_layer,
-                flags: flags.clone(),
-                end,
-            },
-        );
-        inside.most = inside.most.max(inside.sandboxes.len());
-        Ok(Running {
-            link: Box::new(ours),
-            enforced: pretended(spec),
-            meter: flags,
-            layer_is_torn: start == Start::KeptLayer && self.switches.layers_are_torn(),
-        })
+        self.begin(id, spec, start)
     }
 
     async fn usage(&self, ids: &[SandboxId]) -> Vec<Result<Usage, UsageError>> {
@@ -306,8 +329,68 @@ impl Backend for InMemory {
 
     async fn shutdown(&self) {
         let mut inside = self.inside();
+        inside.parked.clear();
         for (_, sandbox) in inside.sandboxes.drain() {
             sandbox.end.cancel();
         }
+    }
+
+    fn pool(&self) -> Option<&dyn Pool> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Pool for InMemory {
+    async fn image(&self, runtime: &Runtime) -> Result<Option<PreparedImage>, PrepareError> {
+        let missing = self.switches.missing_image(&runtime.alias).is_some();
+        Ok((!missing).then_some(PreparedImage::Empty))
+    }
+
+    async fn park(&self, kind: &Kind) -> Result<(), CreateError> {
+        self.switches.before_create().await?;
+        let parked = (kind.name.clone(), kind.spec.kind());
+        self.inside().parked.push(parked);
+        Ok(())
+    }
+
+    async fn retain(&self, kinds: &[Kind]) {
+        let mut left: Vec<usize> = kinds.iter().map(|kind| kind.count).collect();
+        self.inside().parked.retain(|(name, spec)| {
+            let is_its = |kind: &Kind| kind.name == *name && kind.spec.kind() == *spec;
+            let left = kinds
+                .iter()
+                .position(is_its)
+                .and_then(|kind| left.get_mut(kind));
+            left.is_some_and(|left| {
+                let keeps = *left > 0;
+                *left = left.saturating_sub(1);
+                keeps
+            })
+        });
+    }
+
+    fn ready(&self) -> BTreeMap<String, usize> {
+        let mut ready = BTreeMap::new();
+        for (name, _) in &self.inside().parked {
+            *ready.entry(name.clone()).or_default() += 1;
+        }
+        ready
+    }
+
+    async fn take(&self, id: &SandboxId, spec: &SandboxSpec) -> Option<Taken> {
+        {
+            let wanted = spec.kind();
+            let mut inside = self.inside();
+            let first = inside.parked.iter().position(|(_, spec)| *spec == wanted)?;
+            inside.parked.remove(first);
+        }
+        let running = self.begin(id, spec, Start::Fresh).ok()?;
+        let (client, _) = Client::connect(running.link).await.ok()?;
+        Some(Taken {
+            client,
+            enforced: running.enforced,
+            meter: running.meter,
+        })
     }
 }

@@ -28,6 +28,7 @@ struct Set {
     stop_gate: Option<Arc<Semaphore>>,
     prepare_gate: Option<Arc<Semaphore>>,
     create_delay: Duration,
+    create_attempts: u64,
     missing: HashMap<String, String>,
     sandboxes: HashMap<SandboxId, Arc<SandboxSwitches>>,
 }
@@ -155,6 +156,16 @@ impl Switches {
         }
     }
 
+    /// How many times a sandbox was to be made.
+    pub fn create_attempts(&self) -> u64 {
+        self.set().create_attempts
+    }
+
+    /// The image of this runtime is there again.
+    pub fn find_image(&self, alias: &str) {
+        self.set().missing.remove(alias);
+    }
+
     /// The image of this runtime is missing, for this cause.
     pub fn miss_image(&self, alias: &str, how: &str) {
         self.set().missing.insert(alias.to_owned(), how.to_owned());
@@ -227,7 +238,8 @@ impl Switches {
 
     pub(super) async fn before_create(&self) -> Result<(), CreateError> {
         let (gate, delay) = {
-            let set = self.set();
+            let mut set = self.set();
+            set.create_attempts += 1;
             (set.create_gate.clone(), set.create_delay)
         };
         pass(gate).await;

@@ -180,6 +180,33 @@ pub(super) async fn built(
     found.ok_or_else(|| broken("it was removed at once".to_owned()))
 }
 
+/// The image of a recipe, if it is here as [`built`] would take it: nothing is fetched or built.
+pub(super) async fn local(
+    inner: &Arc<Inner>,
+    recipe: &Recipe,
+    label: &str,
+) -> Result<Option<PreparedImage>, PrepareError> {
+    let broken = |cause: String| PrepareError::Broken {
+        image: label.to_owned(),
+        cause,
+    };
+    if recipe.base_path.is_some() {
+        return Ok(None);
+    }
+    let plan = recipe.plan().map_err(|error| broken(error.to_string()))?;
+    let base = Reference::parse(&plan.base_image).map_err(|error| broken(error.to_string()))?;
+    let Some(base) = here(inner, &base, label).await? else {
+        return Ok(None);
+    };
+    let key = plan.key(create::image_key(&base));
+    if !recipe.cache_image && !lock(&inner.builds.fresh).contains(&key) {
+        return Ok(None);
+    }
+    let name = Lineage::of(&plan.name, plan.user).name(&key);
+    let name = name.map_err(|error| broken(error.to_string()))?;
+    here(inner, &name, label).await
+}
+
 /// One build.
 struct Work {
     plan: BuildPlan,

@@ -7,7 +7,7 @@ use super::half::{Claim, Half};
 use super::launch::LaunchError;
 use super::layers::Layer;
 use super::meter::SandboxMeter;
-use super::network::{self, Joined};
+use super::network::{self, Join, Joined};
 use super::plan::{self, Circumstances};
 use super::storage;
 use super::tally::Tally;
@@ -15,7 +15,8 @@ use super::users::{COUNT, SHARED_FIRST, STORAGE_FIRST};
 use super::{HasLayer, Inner, Sandbox, cgroups, image, lock, workspace};
 use crate::backends::engine_names;
 use crate::backends::{
-    Asked, Ceiling, CreateError, Enforced, Enforcement, PreparedImage, Running, SandboxSpec, Start,
+    Asked, Ceiling, CreateError, Enforced, Enforcement, Meter, PreparedImage, Running, SandboxSpec,
+    Start,
 };
 use crate::id::SandboxId;
 use crate::limits::CREATE_SECONDS_MAX;
@@ -51,7 +52,7 @@ pub(super) async fn create(
         .unwrap_or(Err(CreateError::TimedOut(CREATE_SECONDS_MAX)))
 }
 
-fn step(step: impl Into<String>, cause: impl std::fmt::Display) -> CreateError {
+pub(super) fn step(step: impl Into<String>, cause: impl std::fmt::Display) -> CreateError {
     CreateError::Step {
         step: step.into(),
         cause: cause.to_string(),
@@ -59,7 +60,7 @@ fn step(step: impl Into<String>, cause: impl std::fmt::Display) -> CreateError {
 }
 
 /// What somebody set and this host cannot enforce is refused, unless they accept that.
-fn refuse_unenforceable(inner: &Inner, spec: &SandboxSpec) -> Result<(), CreateError> {
+pub(super) fn refuse_unenforceable(inner: &Inner, spec: &SandboxSpec) -> Result<(), CreateError> {
     if let Some(user) = spec.user
         && inner.privileged
         && user >= COUNT
@@ -116,13 +117,18 @@ fn refuse_unenforceable(inner: &Inner, spec: &SandboxSpec) -> Result<(), CreateE
 }
 
 /// What was prepared off the async threads.
-struct Prepared {
+pub(super) struct Prepared {
     shifted: Option<Vec<PathBuf>>,
-    layer: Option<Layer>,
-    workspace: Option<OwnedFd>,
-    owners: Owners,
-    owner_enforced: Option<Enforcement>,
+    pub(super) layer: Option<Layer>,
+    pub(super) files: Option<Files>,
     place: cgroups::Place,
+}
+
+/// A workspace that was opened.
+pub(super) struct Files {
+    pub(super) directory: OwnedFd,
+    pub(super) owners: Owners,
+    owner_enforced: Enforcement,
 }
 
 async fn make(
@@ -173,7 +179,7 @@ async fn make(
 
 /// What may be tried: owners that mounts map.
 #[derive(Debug, Clone, Copy)]
-struct Mappings {
+pub(super) struct Mappings {
     workspace: bool,
     image: bool,
 }
@@ -187,7 +193,7 @@ async fn attempt(
 ) -> (Option<Half>, Result<Running, Launched>) {
     let with = spec.clone();
     let joined = tokio::task::spawn_blocking(move || {
-        let prepared = prepare(&mut half, &with, start, may);
+        let prepared = prepare(&mut half, &with, start, Whose::Somebodys(may));
         (half, prepared)
     });
     let (mut half, prepared) = match joined.await {
@@ -195,29 +201,62 @@ async fn attempt(
         Err(error) => return (None, Err(step("preparing", error).into())),
     };
     let outcome = match prepared {
-        Ok(prepared) => launch(inner, spec, &mut half, prepared).await,
+        Ok(prepared) => start_in(inner, spec, &mut half, &prepared).await,
         Err(error) => Err(error.into()),
     };
     (Some(half), outcome)
 }
 
-fn prepare(
+async fn start_in(
+    inner: &Arc<Inner>,
+    spec: &SandboxSpec,
+    half: &mut Half,
+    prepared: &Prepared,
+) -> Result<Running, Launched> {
+    let started = launch(inner, spec, half, prepared, false).await?;
+    let id = half.id.clone();
+    let (enforced, meter) = settle(inner, &id, spec, half, prepared, &started.join)?;
+    Ok(Running {
+        link: Box::new(started.link),
+        enforced,
+        meter,
+        layer_is_torn: half.layer_is_torn,
+    })
+}
+
+/// Whose a sandbox is that is being made.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Whose {
+    /// Nobody's yet: its workspace comes later, and until then its layer is scratch.
+    Nobodys,
+    /// Somebody's, and what may be tried.
+    Somebodys(Mappings),
+}
+
+/// All that is taken before a plan is made.
+pub(super) fn prepare(
     half: &mut Half,
     spec: &SandboxSpec,
     start: Start,
-    may: Mappings,
+    whose: Whose,
 ) -> Result<Prepared, CreateError> {
     let (inner, id) = (Arc::clone(&half.inner), half.id.clone());
-    let shifted = shifted(&inner, spec, may.image)?;
-    let layer = take_layer(&inner, &id, spec, start, half, shifted.is_some())?;
-    let user = spec.user.unwrap_or(0);
-    let (workspace, owners, owner_enforced) = match &spec.workspace {
-        None => (None, Owners::AsOnDisk, None),
-        Some(host) => {
-            let (directory, owners, enforced) =
-                take_workspace(&inner, host, half.range, user, may.workspace)?;
-            (Some(directory), owners, Some(enforced))
+    let (may_map_image, keep) = match whose {
+        Whose::Nobodys => (true, false),
+        Whose::Somebodys(may) => (may.image, spec.keep_layer),
+    };
+    let shifted = shifted(&inner, spec, may_map_image)?;
+    if shifted.is_some() && matches!(whose, Whose::Nobodys) {
+        let cause = "sandboxes over a copied image share their user ids, so none is made ahead";
+        return Err(step("parking", cause));
+    }
+    let layer = take_layer(&inner, &id, spec, start, keep, half, shifted.is_some())?;
+    let files = match (&spec.workspace, whose) {
+        (Some(host), Whose::Somebodys(may)) => {
+            let (range, user) = (half.range, spec.user);
+            Some(take_workspace(&inner, host, range, user, may.workspace)?)
         }
+        _ => None,
     };
     if let Some(cpus) = spec.cpus {
         half.cpus = lock(&inner.placement).take(cpus_seen(cpus.value));
@@ -230,9 +269,7 @@ fn prepare(
     Ok(Prepared {
         shifted,
         layer,
-        workspace,
-        owners,
-        owner_enforced,
+        files,
         place,
     })
 }
@@ -287,6 +324,7 @@ fn take_layer(
     id: &SandboxId,
     spec: &SandboxSpec,
     start: Start,
+    keep: bool,
     half: &mut Half,
     shifted: bool,
 ) -> Result<Option<Layer>, CreateError> {
@@ -338,14 +376,12 @@ fn take_layer(
     if plan::root_in_memory(spec) {
         return Ok(None);
     }
-    half.layer = if spec.keep_layer {
+    half.layer = if keep {
         HasLayer::Keepable
     } else {
         HasLayer::Scratch
     };
-    let layer = inner
-        .layers
-        .make(id, spec.keep_layer, half.range, image_of(spec));
+    let layer = inner.layers.make(id, keep, half.range, image_of(spec));
     Ok(Some(layer.map_err(disk)?))
 }
 
@@ -363,24 +399,28 @@ pub(super) fn image_key(image: &PreparedImage) -> &str {
     }
 }
 
-fn take_workspace(
+pub(super) fn take_workspace(
     inner: &Inner,
     host: &crate::backends::HostWorkspace,
     range: Option<u32>,
-    user: u32,
+    user: Option<u32>,
     may_map: bool,
-) -> Result<(OwnedFd, Owners, Enforcement), CreateError> {
+) -> Result<Files, CreateError> {
+    let user = user.unwrap_or(0);
     let fail = |error: workspace::WorkspaceError| step("opening the workspace", error);
     let directory = workspace::open(&host.path).map_err(fail)?;
     let Some(range) = range else {
         let why = "not started as root: files belong to the user who started the daemon";
-        let unenforced = Enforcement::Unenforced(why.to_owned());
-        return Ok((directory, Owners::AsOnDisk, unenforced));
+        return Ok(Files {
+            directory,
+            owners: Owners::AsOnDisk,
+            owner_enforced: Enforcement::Unenforced(why.to_owned()),
+        });
     };
     let status = rustix::fs::fstat(&directory)
         .map_err(|errno| step("opening the workspace", std::io::Error::from(errno)))?;
     let mapped = may_map && !lock(&inner.unmapped).contains(&status.st_dev);
-    let (owners, enforced) = match (mapped, host.managed) {
+    let (owners, owner_enforced) = match (mapped, host.managed) {
         (true, true) => {
             workspace::adopt(&host.path, &directory, STORAGE_FIRST, user).map_err(fail)?;
             let how = format!("on disk {STORAGE_FIRST} and on, mapped by the mount");
@@ -405,11 +445,15 @@ fn take_workspace(
             ));
         }
     };
-    Ok((directory, owners, enforced))
+    Ok(Files {
+        directory,
+        owners,
+        owner_enforced,
+    })
 }
 
 /// How far a launch came.
-enum Launched {
+pub(super) enum Launched {
     /// The workspace's file system, by its device, has no idmapped mounts.
     NoMapping(u64),
     /// The image's has none.
@@ -424,17 +468,30 @@ impl<E: Into<CreateError>> From<E> for Launched {
     }
 }
 
-async fn launch(
+/// A sandbox whose guest runs.
+pub(super) struct Started {
+    pub(super) link: UnixStream,
+    pub(super) join: Join,
+    /// Its mount namespace, where its workspace comes later.
+    pub(super) mounts: Option<OwnedFd>,
+}
+
+/// From what was prepared to a guest that runs. One that parks gets its workspace later.
+pub(super) async fn launch(
     inner: &Arc<Inner>,
     spec: &SandboxSpec,
     half: &mut Half,
-    prepared: Prepared,
-) -> Result<Running, Launched> {
+    prepared: &Prepared,
+    parks: bool,
+) -> Result<Started, Launched> {
     let accepted = spec.allow_unenforced.contains(&Ceiling::Network);
     let join = network::join(inner, &spec.network, accepted).await?;
     let joined = join.joined();
     half.network = joined.map(|joined| joined.number);
-    let plan = plan_of(inner, spec, half, &prepared, joined)?;
+    let mut plan = plan_of(inner, spec, half, prepared, joined)?;
+    if parks {
+        plan.assignment.work_dir.workspace = None;
+    }
     let (ours, theirs) =
         std::os::unix::net::UnixStream::pair().map_err(|error| step("making the link", error))?;
     ours.set_nonblocking(true)
@@ -448,17 +505,17 @@ async fn launch(
             their_report.as_fd(),
         ];
         descriptors.extend(prepared.layer.as_ref().map(|layer| layer.directory.as_fd()));
-        descriptors.extend(prepared.workspace.as_ref().map(AsFd::as_fd));
+        descriptors.extend(prepared.files.as_ref().map(|files| files.directory.as_fd()));
         descriptors.extend(prepared.place.born_in.as_ref().map(AsFd::as_fd));
         descriptors.extend(prepared.place.tasks.iter().map(AsFd::as_fd));
-        inner.launcher.launch(plan, &descriptors).await
+        inner.launcher.launch(plan, parks, &descriptors).await
     };
     // The child has its own copies; ours would keep the link and the report open after its end.
     drop((theirs, their_report));
     let device = prepared
-        .workspace
+        .files
         .as_ref()
-        .and_then(|directory| rustix::fs::fstat(directory).ok())
+        .and_then(|files| rustix::fs::fstat(&files.directory).ok())
         .map_or(0, |status| status.st_dev);
     let failed = |failure: Failure| match failure.step {
         Step::WorkspaceMapping => Launched::NoMapping(device),
@@ -469,37 +526,23 @@ async fn launch(
         }),
         _ => Launched::Failed(step(failure.step.to_string(), words(&failure))),
     };
-    match outcome {
-        Ok(pidfd) => half.child = Some(pidfd),
+    let mounts = match outcome {
+        Ok(child) => {
+            half.child = Some(child.pidfd);
+            child.mounts
+        }
         Err(LaunchError::Failed { failure, child }) => {
             half.child = child;
             return Err(failed(failure));
         }
         Err(error) => return Err(step("asking the launcher", error).into()),
-    }
+    };
     await_exec(report).await.map_err(|failure| match failure {
         Some(failure) => failed(failure),
         None => step("starting the guest", "the first process died on the way").into(),
     })?;
     let link = UnixStream::from_std(ours).map_err(|error| step("making the link", error))?;
-    let mut own = Enforced::new();
-    own.extend(
-        prepared
-            .owner_enforced
-            .map(|owner| (Ceiling::WorkspaceOwner, owner)),
-    );
-    own.extend(network::enforced(inner, &join).map(|enforcement| (Ceiling::Network, enforcement)));
-    if half.range == Some(SHARED_FIRST) {
-        let why = "the image's file system has no idmapped mounts: it is copied, and every sandbox over such a copy has the same user ids on the host";
-        let shared = Enforcement::Unenforced(why.to_owned());
-        own.insert(Ceiling::UidRange, shared);
-    }
-    if spec.disk_bytes.is_some() || spec.disk_files.is_some() {
-        own.insert(Ceiling::Disk, storage::enforcement(spec));
-    }
-    let places = storage::counted_places(spec, &prepared.layer, &prepared.workspace)
-        .map_err(|error| step("opening what is to be counted", error))?;
-    Ok(finish(inner, spec, half, own, places, link))
+    Ok(Started { link, join, mounts })
 }
 
 /// A failure's cause, without its step, which the error names already.
@@ -548,7 +591,10 @@ fn plan_of(
     let circumstances = Circumstances {
         host: &inner.host,
         users,
-        owners: prepared.owners.clone(),
+        owners: prepared
+            .files
+            .as_ref()
+            .map_or(Owners::AsOnDisk, |files| files.owners.clone()),
         shifted: prepared.shifted.as_deref(),
         layer: prepared
             .layer
@@ -588,20 +634,37 @@ async fn await_exec(report: OwnedFd) -> Result<(), Option<Failure>> {
     }
 }
 
-fn finish(
+/// It is the sandbox of this id from now on, and nothing that was taken for it is given back before it ends.
+pub(super) fn settle(
     inner: &Arc<Inner>,
+    id: &SandboxId,
     spec: &SandboxSpec,
     half: &mut Half,
-    own: Enforced,
-    places: Vec<OwnedFd>,
-    link: UnixStream,
-) -> Running {
+    prepared: &Prepared,
+    join: &Join,
+) -> Result<(Enforced, Arc<dyn Meter>), CreateError> {
+    let files = prepared.files.as_ref();
+    let mut own = Enforced::new();
+    own.extend(files.map(|files| (Ceiling::WorkspaceOwner, files.owner_enforced.clone())));
+    own.extend(network::enforced(inner, join).map(|enforcement| (Ceiling::Network, enforcement)));
+    if half.range == Some(SHARED_FIRST) {
+        let why = "the image's file system has no idmapped mounts: it is copied, and every sandbox over such a copy has the same user ids on the host";
+        let shared = Enforcement::Unenforced(why.to_owned());
+        own.insert(Ceiling::UidRange, shared);
+    }
+    if spec.disk_bytes.is_some() || spec.disk_files.is_some() {
+        own.insert(Ceiling::Disk, storage::enforcement(spec));
+    }
+    let directory = files.map(|files| &files.directory);
+    let places = storage::counted_places(spec, prepared.layer.as_ref(), directory)
+        .map_err(|error| step("opening what is to be counted", error))?;
     let counters = Arc::new(inner.cgroups.counters(half.id.as_str()));
     let enforced = enforced(inner, spec, own);
     let tally = Tally::new();
     let counting = storage::counting(inner, spec, &half.id, &counters, &tally, places);
     if let Some(pidfd) = half.child.take() {
         let sandbox = Sandbox {
+            place: half.id.clone(),
             pidfd,
             range: half.range,
             cpus: std::mem::take(&mut half.cpus),
@@ -611,15 +674,10 @@ fn finish(
             _counting: counting,
             _image: spec.image.clone(),
         };
-        lock(&inner.sandboxes).insert(half.id.clone(), Arc::new(sandbox));
+        lock(&inner.sandboxes).insert(id.clone(), Arc::new(sandbox));
         half.done = true;
     }
-    Running {
-        link: Box::new(link),
-        enforced,
-        meter: Arc::new(SandboxMeter::new(counters, tally)),
-        layer_is_torn: half.layer_is_torn,
-    }
+    Ok((enforced, Arc::new(SandboxMeter::new(counters, tally))))
 }
 
 /// What is in place for this sandbox: of the ceilings, those that it has; `own` are those that are as they are for it.

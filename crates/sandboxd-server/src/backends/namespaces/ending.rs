@@ -19,13 +19,18 @@ pub(super) async fn stop(
     let Some(sandbox) = inner.sandbox(id) else {
         return Ok(());
     };
-    end(inner, id, &sandbox).await.map_err(StopError)?;
+    end(inner, &sandbox).await.map_err(StopError)?;
     if lock(&inner.sandboxes).remove(id).is_some() {
         inner.networks.give_back(sandbox.network);
     }
     let kept = keep == KeepLayer::Yes && sandbox.layer == HasLayer::Keepable;
-    let (theirs, at) = (Arc::clone(inner), id.clone());
     let layer = sandbox.layer;
+    // A scratch layer is where its sandbox was made; one that may be kept is where its session finds it again.
+    let at = match layer {
+        HasLayer::Scratch => sandbox.place.clone(),
+        HasLayer::No | HasLayer::Keepable => id.clone(),
+    };
+    let theirs = Arc::clone(inner);
     let done = tokio::task::spawn_blocking(move || match (layer, kept) {
         (HasLayer::No, _) => Ok(()),
         (_, true) => theirs.layers.keep(&at),
@@ -52,7 +57,7 @@ pub(super) async fn stop(
 /// Ends every process of a sandbox, and leaves what it wrote where it is until the sandbox is destroyed.
 pub(super) async fn halt(inner: &Arc<Inner>, id: &SandboxId) -> Result<(), String> {
     match inner.sandbox(id) {
-        Some(sandbox) => end(inner, id, &sandbox).await,
+        Some(sandbox) => end(inner, &sandbox).await,
         None => Err("its sandbox has ended".to_owned()),
     }
 }
@@ -100,9 +105,9 @@ fn take_out_trash(inner: &Arc<Inner>) {
 }
 
 /// Kills, reaps, and removes the cgroups.
-async fn end(inner: &Arc<Inner>, id: &SandboxId, sandbox: &Sandbox) -> Result<(), String> {
+async fn end(inner: &Arc<Inner>, sandbox: &Sandbox) -> Result<(), String> {
     kill_and_reap(&sandbox.pidfd).await?;
-    let (theirs, at) = (Arc::clone(inner), id.clone());
+    let (theirs, at) = (Arc::clone(inner), sandbox.place.clone());
     let removed = tokio::task::spawn_blocking(move || {
         // Nothing can be left of a PID namespace whose first process has gone; the kernel is asked all the same.
         theirs.cgroups.kill(at.as_str());

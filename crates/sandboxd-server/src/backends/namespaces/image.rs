@@ -78,15 +78,40 @@ pub(super) async fn prepare(
             copied(inner, &image, &runtime.label).await?;
             Ok(image)
         }
-        source => {
-            let (source, label) = (source.clone(), runtime.label.clone());
-            let store = inner.state_dir.join("images");
-            off_thread(&runtime.label, move || {
-                images::prepare(&source, &label, &store)
-            })
-            .await
-        }
+        source => unpacked(inner, source, &runtime.label).await,
     }
+}
+
+/// The same, as far as it is on this host: nothing is fetched, and nothing built.
+pub(super) async fn local(
+    inner: &Arc<Inner>,
+    runtime: &Runtime,
+) -> Result<Option<PreparedImage>, PrepareError> {
+    match &runtime.source {
+        Source::Image(name) => {
+            let name = Reference::parse(name).map_err(|error| PrepareError::Missing {
+                image: runtime.label.clone(),
+                how: error.to_string(),
+            })?;
+            here(inner, &name, &runtime.label).await
+        }
+        Source::Recipe(recipe) => build::local(inner, recipe, &runtime.label).await,
+        source => unpacked(inner, source, &runtime.label).await.map(Some),
+    }
+}
+
+/// An image that is a path of the host's, or the host itself.
+async fn unpacked(
+    inner: &Arc<Inner>,
+    source: &Source,
+    label: &str,
+) -> Result<PreparedImage, PrepareError> {
+    if *source == Source::Host {
+        return Ok(PreparedImage::Host);
+    }
+    let (source, image) = (source.clone(), label.to_owned());
+    let store = inner.state_dir.join("images");
+    off_thread(label, move || images::prepare(&source, &image, &store)).await
 }
 
 pub(super) async fn off_thread<T: Send + 'static>(

@@ -12,16 +12,16 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use sandboxd_jail::network::{HostRules, Router};
-use sandboxd_jail::plan::Plan;
+use sandboxd_jail::plan::{Owners, Plan};
 use sandboxd_jail::report::Failure;
 use sandboxd_jail::wire::{
-    self, Create, DESCRIPTORS_MAX, Instance, MakeRouter, Reply, Request, WireError,
+    self, Assign, Create, DESCRIPTORS_MAX, Instance, MakeRouter, Reply, Request, WireError,
 };
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -66,6 +66,15 @@ pub(super) enum LaunchError {
     Socket(#[from] std::io::Error),
 }
 
+/// A child that was cloned.
+#[derive(Debug)]
+pub(super) struct Child {
+    /// Its pidfd.
+    pub(super) pidfd: OwnedFd,
+    /// Its mount namespace, where its workspace comes later.
+    pub(super) mounts: Option<OwnedFd>,
+}
+
 /// The descriptors beside an answer, or why there are none.
 type Answer = Result<Vec<OwnedFd>, LaunchError>;
 type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
@@ -101,7 +110,7 @@ struct Process {
     waiting: Waiting,
     /// Reads answers; ends with the socket, and is ended with the process.
     reader: JoinHandle<()>,
-    child: Mutex<Child>,
+    child: Mutex<std::process::Child>,
 }
 
 impl Launcher {
@@ -122,16 +131,42 @@ impl Launcher {
         self.process().await.map(drop)
     }
 
-    /// A child for a plan: its pidfd.
+    /// A child for a plan. Where it parks its workspace comes later.
     pub(super) async fn launch(
         &self,
         plan: Plan,
+        parks: bool,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<OwnedFd, LaunchError> {
+    ) -> Result<Child, LaunchError> {
         let number = self.number();
-        let request = Request::Create(Box::new(Create { number, plan }));
+        let request = Request::Create(Box::new(Create {
+            number,
+            plan,
+            parks,
+        }));
         let answer = self.ask(number, &request, descriptors).await?;
-        answer.into_iter().next().ok_or(LaunchError::Lost)
+        let mut answer = answer.into_iter();
+        let pidfd = answer.next().ok_or(LaunchError::Lost)?;
+        let mounts = answer.next();
+        Ok(Child { pidfd, mounts })
+    }
+
+    /// Mounts a workspace at a directory of a sandbox that was parked without one.
+    pub(super) async fn assign(
+        &self,
+        mounts: &OwnedFd,
+        workspace: &OwnedFd,
+        at: &str,
+        owners: Owners,
+    ) -> Result<(), LaunchError> {
+        let number = self.number();
+        let request = Request::Assign(Box::new(Assign {
+            number,
+            at: at.to_owned(),
+            owners,
+        }));
+        let descriptors = [mounts.as_fd(), workspace.as_fd()];
+        self.ask(number, &request, &descriptors).await.map(drop)
     }
 
     /// A router, which stays for as long as this lives. The answer is the lifeline of its uplink, where that is a process.
@@ -293,9 +328,9 @@ async fn read(socket: Arc<AsyncFd<OwnedFd>>, waiting: Waiting) {
         };
         let cloned = matches!(reply, Reply::Cloned { .. });
         let (number, answer) = match reply {
-            Reply::Cloned { number } if descriptors.len() == 1 => (number, Ok(descriptors)),
+            Reply::Cloned { number } if !descriptors.is_empty() => (number, Ok(descriptors)),
             Reply::Cloned { number } => (number, Err(LaunchError::Lost)),
-            Reply::Routed { number } => (number, Ok(descriptors)),
+            Reply::Routed { number } | Reply::Assigned { number } => (number, Ok(descriptors)),
             Reply::Failed { number, failure } => (
                 number,
                 Err(LaunchError::Failed {
@@ -311,7 +346,7 @@ async fn read(socket: Arc<AsyncFd<OwnedFd>>, waiting: Waiting) {
         };
         // Whoever asked has given up: the child is nobody's but ours.
         let child = match undelivered {
-            Some(Ok(mut descriptors)) if cloned => descriptors.pop(),
+            Some(Ok(descriptors)) if cloned => descriptors.into_iter().next(),
             Some(Err(LaunchError::Failed { child, .. })) => child,
             _ => None,
         };

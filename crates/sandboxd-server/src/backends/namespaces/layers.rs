@@ -112,6 +112,11 @@ impl Layers {
         self.path(id, false).join("upper")
     }
 
+    /// Makes a scratch layer one that may be kept, for the sandbox that it is now.
+    pub(super) fn hand_over(&self, from: &SandboxId, to: &SandboxId) -> io::Result<()> {
+        fs::rename(self.path(from, false), self.path(to, true))
+    }
+
     /// Opens a kept layer; nothing where there is none.
     pub(super) fn open(&self, id: &SandboxId) -> io::Result<Option<(Layer, Note)>> {
         let path = self.path(id, true);

@@ -6,7 +6,7 @@
 //! - [`image`]: what a sandbox is made from. [`build`]: images that are built, in sandboxes of the same kind.
 //! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
 //! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
-//!   [`ending`]: and back. [`meter`]: what its ceilings have done.
+//!   [`ending`]: and back. [`pool`]: sandboxes that are made before anybody asks. [`meter`]: what its ceilings have done.
 //! - [`storage`]: the limit of what is stored where no quota keeps it. [`on_disk`]: what is stored, seen from beside the
 //!   service.
 //! - [`probe`]: what this host can do.
@@ -25,6 +25,7 @@ mod meter;
 mod network;
 mod on_disk;
 mod plan;
+mod pool;
 mod probe;
 mod program_file;
 mod programs;
@@ -37,8 +38,8 @@ pub use on_disk::{LayerOnDisk, Stored, layers_on_disk, remove_kept_layer, stored
 pub use programs::{NotEmbedded, Programs};
 
 use super::{
-    Backend, Capabilities, CreateError, DestroyError, Found, KeepLayer, ListError, PrepareError,
-    PreparedImage, Running, SandboxSpec, Start, StopError, Usage, UsageError,
+    Backend, Capabilities, CreateError, DestroyError, Found, KeepLayer, Kind, ListError, Pool,
+    PrepareError, PreparedImage, Running, SandboxSpec, Start, StopError, Taken, Usage, UsageError,
 };
 use super::{account, instance, tally};
 use crate::clock::{Clock as _, SystemClock};
@@ -60,7 +61,7 @@ use layers::Layers;
 use network::Networks;
 use program_file::ProgramFile;
 use rustix::fd::OwnedFd;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -100,6 +101,8 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Namespaces {
     inner: Arc<Inner>,
+    /// What is parked. Beside what all share, since what is parked holds that.
+    parked: pool::ParkedSandboxes,
 }
 
 /// What every sandbox of this backend shares.
@@ -139,6 +142,8 @@ struct Inner {
 /// One sandbox that runs.
 #[derive(Debug)]
 struct Sandbox {
+    /// What its cgroups, and its layer while that is scratch, are called by.
+    place: SandboxId,
     pidfd: OwnedFd,
     range: Option<u32>,
     cpus: Vec<u16>,
@@ -238,6 +243,7 @@ impl Namespaces {
             .map_err(|error| StartError::Programs(error.to_string()))?;
         Ok(Arc::new(Self {
             inner: Arc::new(inner),
+            parked: pool::ParkedSandboxes::default(),
         }))
     }
 }
@@ -398,12 +404,18 @@ impl Backend for Namespaces {
         spec: &SandboxSpec,
         start: Start,
     ) -> Result<Running, CreateError> {
-        create::create(&self.inner, id, spec, start)
-            .await
-            .map_err(|error| match error {
-                CreateError::TimedOut(_) => CreateError::TimedOut(CREATE_SECONDS_MAX),
-                other => other,
-            })
+        let made = create::create(&self.inner, id, spec, start).await;
+        let made = match made {
+            // What is parked must not be what a session lacks.
+            Err(CreateError::Step { .. }) if self.parked.clear().await => {
+                create::create(&self.inner, id, spec, start).await
+            }
+            made => made,
+        };
+        made.map_err(|error| match error {
+            CreateError::TimedOut(_) => CreateError::TimedOut(CREATE_SECONDS_MAX),
+            other => other,
+        })
     }
 
     async fn usage(&self, ids: &[SandboxId]) -> Vec<Result<Usage, UsageError>> {
@@ -416,7 +428,7 @@ impl Backend for Namespaces {
                     Ok(Usage {
                         disk_bytes: stored.map(|stored| stored.bytes),
                         disk_files: stored.map(|stored| stored.files),
-                        ..inner.cgroups.usage(id.as_str())
+                        ..inner.cgroups.usage(sandbox.place.as_str())
                     })
                 }
                 None => Err(UsageError("the sandbox does not run".to_owned())),
@@ -452,7 +464,35 @@ impl Backend for Namespaces {
     }
 
     async fn shutdown(&self) {
+        self.parked.close().await;
         ending::shutdown(&self.inner).await;
+    }
+
+    fn pool(&self) -> Option<&dyn Pool> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Pool for Namespaces {
+    async fn image(&self, runtime: &Runtime) -> Result<Option<PreparedImage>, PrepareError> {
+        image::local(&self.inner, runtime).await
+    }
+
+    async fn park(&self, kind: &Kind) -> Result<(), CreateError> {
+        self.parked.park(&self.inner, kind).await
+    }
+
+    async fn retain(&self, kinds: &[Kind]) {
+        self.parked.retain(kinds).await;
+    }
+
+    fn ready(&self) -> BTreeMap<String, usize> {
+        self.parked.ready()
+    }
+
+    async fn take(&self, id: &SandboxId, spec: &SandboxSpec) -> Option<Taken> {
+        self.parked.take(&self.inner, id, spec).await
     }
 }
 

@@ -57,9 +57,18 @@ pub(super) struct Networks {
 /// A router that is there.
 #[derive(Debug)]
 struct Made {
+    /// How many there were before it.
+    number: u64,
     /// Ends with the process that is its uplink, where that is one.
     lifeline: Option<OwnedFd>,
     resolvers: Vec<Ipv4Addr>,
+}
+
+impl Made {
+    fn is_alive(&self) -> bool {
+        let lifeline = self.lifeline.as_ref();
+        lifeline.is_none_or(|lifeline| !has_ended(lifeline))
+    }
 }
 
 /// What one sandbox has of the network.
@@ -69,6 +78,8 @@ pub(super) struct Joined {
     pub(super) number: u16,
     /// Its name servers.
     pub(super) resolvers: Vec<Ipv4Addr>,
+    /// Which of this instance's routers it hangs on.
+    router: u64,
 }
 
 impl Networks {
@@ -111,6 +122,13 @@ impl Networks {
         format!(
             "IPv4 outbound only, no private, link-local or host's own address{exceptions}; no IPv6; by {by}"
         )
+    }
+
+    /// Whether what a sandbox was joined to is still there.
+    pub(super) async fn still_reach(&self, joined: &Joined) -> bool {
+        let made = self.made.lock().await;
+        made.as_ref()
+            .is_some_and(|made| made.number == joined.router && made.is_alive())
     }
 
     /// Gives an address back.
@@ -233,12 +251,11 @@ pub(super) fn enforced(inner: &Inner, join: &Join) -> Option<Enforcement> {
 async fn make(inner: &Arc<Inner>, means: &Means) -> Result<Joined, String> {
     let networks = &inner.networks;
     let mut made = networks.made.lock().await;
-    let alive = made.as_ref().is_some_and(|made| {
-        let lifeline = made.lifeline.as_ref();
-        lifeline.is_none_or(|lifeline| !has_ended(lifeline))
-    });
+    let alive = made.as_ref().is_some_and(Made::is_alive);
     if !alive {
-        if made.take().is_some() {
+        let former = made.take();
+        let number = former.as_ref().map_or(0, |former| former.number + 1);
+        if former.is_some() {
             tracing::warn!(
                 "the uplink of sandboxes has ended; sandboxes that had it need a new start"
             );
@@ -257,16 +274,20 @@ async fn make(inner: &Arc<Inner>, means: &Means) -> Result<Joined, String> {
                 other => other.to_string(),
             })?;
         *made = Some(Made {
+            number,
             lifeline,
             resolvers,
         });
     }
-    let resolvers = made.as_ref().map(|made| made.resolvers.clone());
+    let there = made.as_ref();
+    let there = there.map(|made| (made.number, made.resolvers.clone()));
     drop(made);
+    let (router, resolvers) = there.unwrap_or_default();
     let number = lock(&networks.numbers).take();
     Ok(Joined {
         number: number.ok_or("all addresses are taken")?,
-        resolvers: resolvers.unwrap_or_default(),
+        resolvers,
+        router,
     })
 }
 
@@ -293,7 +314,7 @@ fn host_rules(means: &Means) -> Option<HostRules> {
 }
 
 /// Whether the other end of a line is gone.
-fn has_ended(lifeline: &OwnedFd) -> bool {
+pub(super) fn has_ended(lifeline: &OwnedFd) -> bool {
     let now = Timespec::default();
     let mut one = [PollFd::new(lifeline, PollFlags::IN)];
     poll(&mut one, Some(&now)).is_ok_and(|ready| ready > 0)

@@ -31,8 +31,8 @@ pub(super) fn enforcement(spec: &SandboxSpec) -> Enforcement {
 /// The directories whose content is counted.
 pub(super) fn counted_places(
     spec: &SandboxSpec,
-    layer: &Option<Layer>,
-    workspace: &Option<OwnedFd>,
+    layer: Option<&Layer>,
+    workspace: Option<&OwnedFd>,
 ) -> io::Result<Vec<OwnedFd>> {
     let mut places = Vec::new();
     if !plan::is_counted(spec) {
@@ -47,7 +47,7 @@ pub(super) fn counted_places(
     Ok(places)
 }
 
-/// Starts to count what a sandbox stores, where nothing else limits it.
+/// Starts to count what a sandbox stores, where nothing else limits it. `id` is what its cgroups are called by.
 pub(super) fn counting(
     inner: &Arc<Inner>,
     spec: &SandboxSpec,

@@ -170,6 +170,10 @@ pub const SETTINGS: &[Setting] = &[
     setting("keep_layer", "the same, by our name for it"),
     setting("prewarm", "whether images are made ready at start (true)"),
     setting(
+        "pool",
+        "sandboxes kept ready for sessions to come, for each runtime that does not say itself (0)",
+    ),
+    setting(
         "idle_timeout",
         "seconds of idleness after which a session is closed (1800)",
     ),

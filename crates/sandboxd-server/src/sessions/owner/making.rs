@@ -1,7 +1,7 @@
 //! How a sandbox comes: what it is to be, the backend that makes it, its guest's first words, its record.
 
 use super::{Held, Owner, bounded};
-use crate::backends::{self, Enforced, KeepLayer, Meter, Running, SandboxSpec};
+use crate::backends::{self, Enforced, KeepLayer, Meter, Running, SandboxSpec, Taken};
 use crate::id::SandboxId;
 use crate::limits::{
     CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX, PREPARE_SECONDS_MAX, STOP_SECONDS_MAX,
@@ -28,6 +28,46 @@ pub(super) struct Made {
     meter: Arc<dyn Meter>,
     user: u32,
     spec: Arc<SandboxSpec>,
+}
+
+/// A sandbox that runs.
+enum Reached {
+    /// It was made before, and its guest has been greeted.
+    Parked(Taken),
+    /// It was made now.
+    New(Running),
+}
+
+/// One whose guest has said its first words.
+struct Greeted {
+    client: Client,
+    enforced: Enforced,
+    meter: Arc<dyn Meter>,
+    layer_is_torn: bool,
+}
+
+async fn greet(reached: Reached) -> Result<Greeted, String> {
+    let running = match reached {
+        Reached::New(running) => running,
+        Reached::Parked(taken) => {
+            return Ok(Greeted {
+                client: taken.client,
+                enforced: taken.enforced,
+                meter: taken.meter,
+                layer_is_torn: false,
+            });
+        }
+    };
+    let connected = bounded(CONNECT_SECONDS_MAX, Client::connect(running.link)).await;
+    let (client, _welcome) = connected
+        .ok_or("the guest did not answer")?
+        .map_err(|e| e.to_string())?;
+    Ok(Greeted {
+        client,
+        enforced: running.enforced,
+        meter: running.meter,
+        layer_is_torn: running.layer_is_torn,
+    })
 }
 
 impl Owner {
@@ -87,8 +127,8 @@ impl Owner {
         self.shared.log(&self.id, Some(self.serial), row);
     }
 
-    /// Ends what there is of a sandbox that did not start.
-    pub(super) async fn undo(&self, sandbox: &SandboxId, layer: bool) {
+    /// Ends what there is of a sandbox that did not start, and takes back what its record says of it.
+    pub(super) async fn undo(&mut self, sandbox: &SandboxId, layer: bool) {
         if layer {
             // What was kept must survive the failure: the next request tries again.
             let stopped = self.shared.backend.stop(sandbox, KeepLayer::Yes);
@@ -96,44 +136,86 @@ impl Owner {
         } else {
             self.remove(sandbox).await;
         }
+        if std::mem::take(&mut self.may_be_written) {
+            self.take_back(sandbox, layer).await;
+        }
     }
 
     /// Image, workspace, sandbox, guest, record: each with its deadline, each with its cause.
-    async fn make(&self, sandbox: &SandboxId, layer: bool) -> Result<Made, String> {
+    ///
+    /// The record is on disk before anybody hears of the sandbox, and is written while it is being made. Only where it will
+    /// name a write layer it waits for that: one that names a layer that is not there would never wake again.
+    async fn make(&mut self, sandbox: &SandboxId, layer: bool) -> Result<Made, String> {
         let spec = self.specify(layer).await?;
+        let standing = Standing::Resident {
+            sandbox: sandbox.clone(),
+            keeps: spec.keep_layer,
+        };
+        let (made, written) = if spec.keep_layer {
+            let reached = self.obtain(sandbox, &spec, layer).await?;
+            self.may_be_written = true;
+            let this = &*self;
+            tokio::join!(greet(reached), this.write_down(standing))
+        } else {
+            self.may_be_written = true;
+            let this = &*self;
+            let making = async { greet(this.obtain(sandbox, &spec, layer).await?).await };
+            tokio::join!(making, this.write_down(standing))
+        };
+        let greeted = made?;
+        written?;
+        self.may_be_written = false;
+        if greeted.layer_is_torn {
+            self.say_torn(sandbox);
+        }
+        Ok(Made {
+            client: greeted.client,
+            enforced: greeted.enforced,
+            meter: greeted.meter,
+            keeps: spec.keep_layer,
+            user: spec.user.unwrap_or(0),
+            spec: Arc::new(spec),
+        })
+    }
+
+    /// A sandbox: from the pool, where it has just the one that is wanted, or a new one.
+    async fn obtain(
+        &self,
+        sandbox: &SandboxId,
+        spec: &SandboxSpec,
+        layer: bool,
+    ) -> Result<Reached, String> {
+        if !layer && let Some(pool) = self.shared.backend.pool() {
+            let taken = bounded(CREATE_SECONDS_MAX, pool.take(sandbox, spec)).await;
+            let taken = taken.flatten();
+            self.say_asked(taken.is_some());
+            if let Some(taken) = taken {
+                return Ok(Reached::Parked(taken));
+            }
+        }
         let start = if layer {
             backends::Start::KeptLayer
         } else {
             backends::Start::Fresh
         };
-        let running = bounded(
-            CREATE_SECONDS_MAX,
-            self.shared.backend.create(sandbox, &spec, start),
-        )
-        .await
-        .ok_or_else(|| format!("not started within {CREATE_SECONDS_MAX} s"))?
-        .map_err(|e| e.to_string())?;
-        let keeps = spec.keep_layer;
-        let meter = running.meter.clone();
-        let layer_is_torn = running.layer_is_torn;
-        match self.greet(sandbox, running, keeps).await {
-            Ok((client, enforced)) => {
-                if layer_is_torn {
-                    self.say_torn(sandbox);
-                }
-                Ok(Made {
-                    client,
-                    enforced,
-                    meter,
-                    keeps,
-                    user: spec.user.unwrap_or(0),
-                    spec: Arc::new(spec),
-                })
-            }
-            Err(cause) => {
-                self.take_back(sandbox, layer).await;
-                Err(cause)
-            }
+        let creating = self.shared.backend.create(sandbox, spec, start);
+        bounded(CREATE_SECONDS_MAX, creating)
+            .await
+            .ok_or_else(|| format!("not started within {CREATE_SECONDS_MAX} s"))?
+            .map(Reached::New)
+            .map_err(|e| e.to_string())
+    }
+
+    /// Counts who asked a pool, and has it filled again.
+    fn say_asked(&self, hit: bool) {
+        let table = self.shared.table();
+        let alias = table.details.get(&self.id).map(|d| d.alias.clone());
+        let service = table.service.clone();
+        drop(table);
+        let Some(alias) = alias else { return };
+        if crate::sessions::pool::size(&service, &alias) > 0 {
+            self.shared.metrics.pool_asked(&alias, hit);
+            self.shared.pool_asked.notify_one();
         }
     }
 
@@ -184,26 +266,6 @@ impl Owner {
         spec.keep_layer |= layer;
         spec.session = Some(self.id.clone());
         Ok(spec)
-    }
-
-    /// The guest's first words, while the record is written: before anybody hears of the sandbox.
-    async fn greet(
-        &self,
-        sandbox: &SandboxId,
-        running: Running,
-        keeps: bool,
-    ) -> Result<(Client, Enforced), String> {
-        let standing = Standing::Resident {
-            sandbox: sandbox.clone(),
-            keeps,
-        };
-        let connecting = bounded(CONNECT_SECONDS_MAX, Client::connect(running.link));
-        let (connected, written) = tokio::join!(connecting, self.write_down(standing));
-        let (client, _welcome) = connected
-            .ok_or("the guest did not answer")?
-            .map_err(|e| e.to_string())?;
-        written?;
-        Ok((client, running.enforced))
     }
 
     /// Never used in silence.

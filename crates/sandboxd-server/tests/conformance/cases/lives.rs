@@ -258,6 +258,58 @@ pub(crate) async fn a_shutdown_leaves_nothing(kind: Kind) {
     assert!(!mounts.contains(state.to_str().unwrap()), "a mount is left");
 }
 
+pub(crate) async fn a_session_from_the_pool_is_as_any_other(kind: Kind) {
+    let root = rustix::process::geteuid().is_root();
+    let place = Place::open_with(kind, |service| {
+        let first = service.default_runtime.clone();
+        service.runtimes.retain(|alias, _| *alias == first);
+        service.pool = 2;
+    })
+    .await;
+    // An ordinary user's have no stored files, and an engine has no pool: sessions are made when they are asked for.
+    let filled = match kind {
+        Kind::InMemory => true,
+        Kind::Namespaces => root,
+        Kind::Docker => false,
+    };
+    if filled {
+        let ready = |place: &Place| place.sessions.parked().values().sum::<usize>() == 2;
+        place.until("filled", ready).await;
+    }
+    assert!(place.sessions.list().is_empty());
+    assert!(place.backend.list().await.unwrap().is_empty());
+    for id in ["a", "b"] {
+        place.session(id).await;
+        place
+            .out(id, &format!("pwd; echo of {id} > f; echo x > /tmp/f"))
+            .await;
+    }
+    let states = place.sessions.states();
+    let figures = place.sessions.metrics().render(states);
+    let hits = |line: &str| line.starts_with("sandboxd_pool_hits_total{") && line.ends_with(" 2");
+    assert_eq!(figures.lines().any(hits), filled, "{figures}");
+    assert_eq!(place.backend.list().await.unwrap().len(), 2);
+    for id in ["a", "b"] {
+        let stored = std::fs::read_to_string(place.stored(id).join("f")).unwrap();
+        assert_eq!(stored, format!("of {id}\n"));
+        place.put_to_sleep(id).await;
+        assert_eq!(place.out(id, "cat f").await, format!("of {id}\n"));
+        let gone = place.sh(id, "test -e /tmp/f").await;
+        assert!(
+            matches!(gone, RunDone::Finished { code: 1, .. }),
+            "{}",
+            shown(&gone)
+        );
+        place.sessions.delete(&sid(id), true).await.unwrap();
+    }
+    assert!(place.backend.list().await.unwrap().is_empty());
+    place.sessions.shutdown().await;
+    assert!(
+        place.sandbox_processes().is_empty(),
+        "also what was nobody's ends"
+    );
+}
+
 pub(crate) async fn sessions_do_not_see_each_other(kind: Kind) {
     let place = Place::open(kind).await;
     place.session("a").await;
