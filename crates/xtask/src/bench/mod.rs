@@ -39,7 +39,7 @@ use suites::{SUITES, Suite};
 /// What was asked for on the command line.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Arguments {
-    /// Suites: open, run, files, wake, density, load, growth, images, abuse; none means all.
+    /// Suites: open, run, files, wake, docker, density, load, growth, images, abuse; none means all.
     suites: Vec<String>,
     /// Also write all figures to this file.
     #[arg(long, value_name = "FILE")]

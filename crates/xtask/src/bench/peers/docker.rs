@@ -3,12 +3,14 @@
 use super::spawn::first_output;
 use anyhow::{Context, bail};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What rows with it are called.
 pub(crate) const DOCKER_RUN: &str = "docker run";
 /// What rows with it are called.
 pub(crate) const DOCKER_EXEC: &str = "docker exec";
+/// What rows with it are called.
+pub(crate) const DOCKER_START: &str = "docker start, docker exec";
 /// The image of the tests that is the Debian root.
 pub(crate) const IMAGE: &str = "debian-with-git:1";
 
@@ -42,13 +44,8 @@ impl Docker {
     /// A container that stays.
     pub(crate) fn container(&self) -> anyhow::Result<Container> {
         let name = format!("sandboxd-bench-{}", std::process::id());
-        let run = ["run", "--detach", "--rm", "--network=none", "--name", &name];
-        let mut command = docker(&self.host, &run);
-        let started = command.args([IMAGE, "sleep", "infinity"]).output()?;
-        if !started.status.success() {
-            let said = String::from_utf8_lossy(&started.stderr).into_owned();
-            bail!("docker run: {}", said.trim());
-        }
+        let run = ["run", "--detach", "--network=none", "--name", &name];
+        must(docker(&self.host, &run).args([IMAGE, "sleep", "infinity"]))?;
         let host = self.host.clone();
         Ok(Container { host, name })
     }
@@ -68,6 +65,20 @@ impl Container {
     }
 }
 
+impl Container {
+    /// Stops it; then from `docker start` to the output of a `docker exec`.
+    pub(crate) fn restarted(&self) -> anyhow::Result<Duration> {
+        must(&mut docker(
+            &self.host,
+            &["stop", "--time", "0", &self.name],
+        ))?;
+        let began = Instant::now();
+        must(&mut docker(&self.host, &["start", &self.name]))?;
+        self.exec(&["/bin/echo", "hi"], 3)?;
+        Ok(began.elapsed())
+    }
+}
+
 impl Drop for Container {
     fn drop(&mut self) {
         // It may be gone, with its engine.
@@ -79,4 +90,12 @@ fn docker(host: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("docker");
     command.args(["--host", host]).args(arguments);
     command
+}
+
+fn must(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.output()?;
+    if !output.status.success() {
+        bail!("docker: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
 }

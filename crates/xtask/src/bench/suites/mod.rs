@@ -1,6 +1,7 @@
 //! What is measured: one file for each suite.
 //!
 //! - [`open`], [`run`], [`files`], [`wake`]: what a caller waits for.
+//! - [`docker`]: the same of our Docker backend.
 //! - [`density`]: what it holds of the machine.
 //! - [`load`], [`growth`]: what becomes of it when there is much.
 //! - [`images`]: what bringing one in costs, and what sessions over one share.
@@ -8,6 +9,7 @@
 
 mod abuse;
 mod density;
+mod docker;
 mod files;
 mod growth;
 mod images;
@@ -33,7 +35,7 @@ pub(crate) struct Suite {
 }
 
 /// All, in the order in which they are run.
-pub(crate) const SUITES: [Suite; 9] = [
+pub(crate) const SUITES: [Suite; 10] = [
     Suite {
         name: "open",
         about: "From a request for a session to the output of its first run, `/bin/echo hi`.",
@@ -53,6 +55,11 @@ pub(crate) const SUITES: [Suite; 9] = [
         name: "wake",
         about: "Putting a session to sleep, and from a run in a sleeping one to its output.",
         measure: wake::measure,
+    },
+    Suite {
+        name: "docker",
+        about: "Our Docker backend beside the Python service and bare Docker: one engine, one image.",
+        measure: docker::measure,
     },
     Suite {
         name: "density",
