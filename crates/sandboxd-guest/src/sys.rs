@@ -95,6 +95,8 @@ const FAILED: u32 = 2;
 
 /// From the kernel's `linux/sched.h`; the C library's constant is too narrow.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+/// The greatest number that a descriptor can have. Linux takes any greater one too, and not every kernel does (gVisor).
+const DESCRIPTOR_MAX: usize = i32::MAX as usize;
 const STACK_BYTES: usize = 64 * 1024;
 /// How often, and how long each time, the guest waits for a keeper's answer: ten seconds in all.
 const BIRTH_LOOKS: u32 = 200;
@@ -425,7 +427,7 @@ unsafe extern "C" fn bear(job: *mut c_void) -> ! {
         }
         // Closed here, not only by the exec: the caller's paths may lead through `/proc/self/fd`, and among the guest's
         // descriptors is the directory of its cgroups. The table is this child's own.
-        let closed = raw(libc::SYS_close_range, [3, u32::MAX as usize, 0, 0, 0]);
+        let closed = raw(libc::SYS_close_range, [3, DESCRIPTOR_MAX, 0, 0, 0]);
         if closed < 0 {
             give_up(job, Stage::SetUp, closed);
         }
@@ -737,7 +739,7 @@ pub(crate) fn inherited(number: RawFd) -> Option<OwnedFd> {
 /// Closes everything but descriptors 0 to 2. Before anything else is opened, or somebody would lose what is theirs.
 pub(crate) fn close_but_standard_streams() -> io::Result<()> {
     // SAFETY: closes numbers that nothing of ours has been made from yet.
-    let done = unsafe { raw(libc::SYS_close_range, [3, u32::MAX as usize, 0, 0, 0]) };
+    let done = unsafe { raw(libc::SYS_close_range, [3, DESCRIPTOR_MAX, 0, 0, 0]) };
     if done < 0 {
         return Err(io::Error::from_raw_os_error(errno_of(done)));
     }

@@ -114,6 +114,10 @@ pub const ENGINE_ACT_SECONDS_MAX: u64 = 30;
 pub const ENGINE_SECONDS_MOST: u64 = 7_200;
 /// Longest text of the engine's that is repeated, in characters.
 pub const ENGINE_TEXT_CHARS_MAX: usize = 400;
+/// How long after a build that failed it is tried once more, in seconds.
+pub const ENGINE_BUILD_AGAIN_SECONDS: u64 = 2;
+/// How many lines of a build's output are repeated when it fails.
+pub const ENGINE_BUILD_LINES_KEPT: usize = 20;
 /// How many containers are ended at once.
 pub const ENGINE_ENDS_AT_ONCE: usize = 16;
 /// What of a guest's own words about itself is written to the log, in bytes.

@@ -41,9 +41,18 @@ pub(crate) async fn backend(config: &Config) -> Result<Arc<dyn Backend>, Failure
         }
         BackendName::Docker => {
             let programs = Programs::embedded().map_err(Failure::ours)?;
-            Docker::start(&config.state_dir, programs, &config.engine)
-                .await
-                .map_err(Failure::ours)
+            let registries = config.registries.clone();
+            let root = config.service.workspace_root.as_deref();
+            Docker::start_with(
+                &config.state_dir,
+                programs,
+                &config.engine,
+                root,
+                registries,
+                config.builds.clone(),
+            )
+            .await
+            .map_err(Failure::ours)
         }
         BackendName::InMemory => Ok(InMemory::new()),
     }

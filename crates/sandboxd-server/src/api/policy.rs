@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 /// `GET /policy`
 pub(super) async fn show(State(app): State<App>, _: Service) -> Answer {
-    Ok(answer::json(&policy(&app.sessions.service())))
+    Ok(answer::json(&shown(&app)))
 }
 
 /// `PUT /policy`
@@ -27,7 +27,7 @@ pub(super) async fn change(
 ) -> Answer {
     let who = format!("the service token, from {}", peer.0);
     apply(&app, change, &who)?;
-    Ok(answer::json(&policy(&app.sessions.service())))
+    Ok(answer::json(&shown(&app)))
 }
 
 /// Makes a change, wholly or not at all, and logs what and who. Two changes at once are made one after the other.
@@ -166,6 +166,14 @@ impl Decode for RuntimeChange {
     }
 }
 
+/// The policy in force.
+fn shown(app: &App) -> api::ServicePolicy {
+    api::ServicePolicy {
+        buildkit: app.sessions.buildkit(),
+        ..policy(&app.sessions.service())
+    }
+}
+
 fn policy(service: &config::Service) -> api::ServicePolicy {
     let values = &service.ceilings.values;
     let texts = &service.texts;
@@ -198,7 +206,7 @@ fn policy(service: &config::Service) -> api::ServicePolicy {
         container_ttl: service.container_ttl,
         tmpfs_size: texts.tmpfs_size.clone(),
         prewarm: service.prewarm,
-        // Nothing is built yet, so nothing is built with BuildKit.
+        // The backend's to say.
         buildkit: false,
         native_files: native.files,
         native_writes: native.writes,

@@ -84,6 +84,8 @@ pub struct Capabilities {
     pub bridge: Enforcement,
     /// Whether sandboxes go on without the daemon.
     pub outlives_daemon: bool,
+    /// Whether images are built by BuildKit, which keeps what installers fetch for the next build.
+    pub buildkit: bool,
 }
 
 /// Something a specification asks for that a host may be unable to give.

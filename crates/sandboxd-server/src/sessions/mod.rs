@@ -78,6 +78,7 @@ pub struct Parts {
 #[derive(Debug)]
 pub struct Sessions {
     shared: Arc<Shared>,
+    buildkit: bool,
 }
 
 impl Sessions {
@@ -101,6 +102,7 @@ impl Sessions {
         check(&parts.service)?;
         let capabilities = parts.backend.capabilities().await;
         let owner = capabilities.ceilings.get(&Ceiling::WorkspaceOwner);
+        let buildkit = capabilities.buildkit;
         let in_range = matches!(owner, Some(Enforcement::Enforced(_)));
         let root = parts.service.workspace_root.clone();
         let workspaces = Workspaces::open(root, in_range).await;
@@ -123,7 +125,7 @@ impl Sessions {
         if shared.service().prewarm {
             shared.tasks.spawn(prewarm(shared.clone()));
         }
-        Ok(Arc::new(Self { shared }))
+        Ok(Arc::new(Self { shared, buildkit }))
     }
 
     /// Opens a session, or takes an open one, as [`Open`] says. Waits until its sandbox runs.
@@ -132,6 +134,11 @@ impl Sessions {
     /// [`OpenError`], checked in the contract's order; nothing is left of an open that failed.
     pub async fn open(&self, ask: Open) -> Result<Opened, OpenError> {
         opening::open(&self.shared, ask).await
+    }
+
+    /// Whether images are built by BuildKit.
+    pub const fn buildkit(&self) -> bool {
+        self.buildkit
     }
 
     /// One session, without touching it. A session that is still being opened is not there yet.

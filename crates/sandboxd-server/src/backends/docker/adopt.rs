@@ -145,7 +145,7 @@ pub(super) async fn find(
     if let Err(why) = fits(spec, &looked) {
         return in_the_way(&why);
     }
-    create::same_place(spec, &looked)?;
+    create::same_place(inner, spec, &looked)?;
     let record = Record {
         container: container.clone(),
         instance: inner.instance.name.clone(),

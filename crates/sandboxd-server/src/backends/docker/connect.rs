@@ -3,7 +3,7 @@
 use crate::config::EngineAddress;
 use crate::limits::{ENGINE_CONNECT_SECONDS_MAX, ENGINE_TEXT_CHARS_MAX};
 use bollard::errors::Error;
-use bollard::models::SystemInfo;
+use bollard::models::{SystemInfo, SystemVersion};
 use bollard::{API_DEFAULT_VERSION, ClientVersion};
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -147,6 +147,8 @@ pub(super) struct Abilities {
     pub(super) seccomp: bool,
     /// Whether a container's users are others than the host's.
     pub(super) user_namespaces: bool,
+    /// Whether it builds images by BuildKit.
+    pub(super) buildkit: bool,
     /// Processors.
     pub(super) processors: u64,
     /// Container runtimes by name.
@@ -206,6 +208,9 @@ impl Engine {
             client.info(),
         );
         let info = asked.await.map_err(|error| silent(&error))?;
+        let asking = client.version();
+        let version = self::asked("asking what it is", ENGINE_CONNECT_SECONDS_MAX, asking).await;
+        let version = version.map_err(|error| silent(&error))?;
         let has = format!(
             "{}/{}",
             printable(info.os_type.as_deref().unwrap_or("linux")),
@@ -220,7 +225,10 @@ impl Engine {
         Ok(Self {
             client,
             is_local: matches!(address, EngineAddress::Sockets(_)),
-            abilities: abilities(&info),
+            abilities: Abilities {
+                buildkit: has_buildkit(&version),
+                ..abilities(&info)
+            },
             address: words,
         })
     }
@@ -386,6 +394,14 @@ fn socket(paths: &[PathBuf]) -> Result<&Path, NoEngine> {
     })
 }
 
+/// Docker has it in every version that is new enough for sandboxes; Podman builds by means of its own.
+fn has_buildkit(version: &SystemVersion) -> bool {
+    let components = version.components.iter().flatten();
+    !components
+        .into_iter()
+        .any(|component| component.name.contains("Podman"))
+}
+
 fn abilities(info: &SystemInfo) -> Abilities {
     let is = |ability: Option<bool>| ability.unwrap_or(false);
     let options = info.security_options.as_deref().unwrap_or_default();
@@ -414,6 +430,7 @@ fn abilities(info: &SystemInfo) -> Abilities {
             .flatten()
             .map(|(name, _)| name.clone())
             .collect(),
+        buildkit: false,
         engine: printable(
             info.server_version
                 .as_deref()

@@ -296,11 +296,13 @@ async fn open_workspace(spec: &SandboxSpec) -> Result<Option<OwnedFd>, CreateErr
 }
 
 /// The workspace's path as the engine sees it.
-fn workspace_source(spec: &SandboxSpec) -> Result<Option<String>, CreateError> {
+fn workspace_source(inner: &Inner, spec: &SandboxSpec) -> Result<Option<String>, CreateError> {
     let Some(workspace) = &spec.workspace else {
         return Ok(None);
     };
-    let path = workspace.path.to_str();
+    let source = inner.places.source(&workspace.path);
+    let source = source.map_err(|cause| step("mounting the workspace", cause))?;
+    let path = source.to_str();
     path.map(|path| Some(path.to_owned()))
         .ok_or_else(|| step("mounting the workspace", "its path is not UTF-8"))
 }
@@ -319,7 +321,7 @@ async fn fresh(
         return Ok((old, true));
     }
     let network = network(engine, spec).await?;
-    let source = workspace_source(spec)?;
+    let source = workspace_source(inner, spec)?;
     let here = Circumstances {
         abilities: engine.abilities(),
         workspace: source.as_deref(),
@@ -401,7 +403,7 @@ async fn kept(
         .ok_or(CreateError::LayerMissing)?;
     let looked = inspect(engine, &container).await?;
     let looked = looked.ok_or(CreateError::LayerMissing)?;
-    same_place(spec, &looked)?;
+    same_place(inner, spec, &looked)?;
     make_ready(engine, spec, &container).await?;
     Ok((container, adopt::is_adopted(&looked)))
 }
@@ -440,6 +442,7 @@ pub(super) const fn is_alive(status: Option<ContainerStateStatusEnum>) -> bool {
 
 /// What cannot be changed of a container has to be as it is asked for now.
 pub(super) fn same_place(
+    inner: &Inner,
     spec: &SandboxSpec,
     looked: &ContainerInspectResponse,
 ) -> Result<(), CreateError> {
@@ -452,7 +455,7 @@ pub(super) fn same_place(
             looked.image.as_deref().unwrap_or("?")
         ));
     }
-    let source = workspace_source(spec)?;
+    let source = workspace_source(inner, spec)?;
     let mounts = looked.mounts.iter().flatten();
     let mut mounts = mounts.filter(|mount| mount.destination.as_deref() == Some(&*spec.work_dir));
     let mounted = mounts.next().and_then(|mount| mount.source.clone());

@@ -6,7 +6,7 @@
 //!
 //! - [`connect`]: the engine, found and asked; every question has a deadline.
 //! - [`container`], [`seccomp`]: from a specification to a container as data; pure.
-//! - [`images`]: what a sandbox is made from.
+//! - [`images`]: what a sandbox is made from. [`places`]: where its workspace lies for the engine.
 //! - [`create`], [`link`]: one sandbox, from its specification to its running guest. [`ending`]: and back; and what an
 //!   earlier daemon left. [`adopt`]: containers that the Python service made.
 //! - [`kernel`], [`meter`]: what its ceilings have done, where the engine is on this host.
@@ -20,6 +20,7 @@ mod images;
 mod kernel;
 mod link;
 mod meter;
+mod places;
 mod seccomp;
 
 pub use connect::NoEngine;
@@ -35,12 +36,15 @@ use super::{
 use crate::config::EngineAddress;
 use crate::id::SandboxId;
 use crate::runtimes::Runtime;
-use crate::runtimes::images::Watcher;
+use crate::runtimes::build::BuildSettings;
+use crate::runtimes::images::{Settings, Watcher};
 use adopt::Records;
 use async_trait::async_trait;
 use bytes::Bytes;
 use connect::{Abilities, Engine};
+use images::Images;
 use kernel::Counters;
+use places::Places;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,6 +69,9 @@ pub enum StartError {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] NoEngine),
+    /// Workspaces cannot be stored where they are to be.
+    #[error("{0}")]
+    Workspaces(String),
     /// What an earlier daemon left there could not be looked at.
     #[error("{0}")]
     Leftovers(String),
@@ -92,6 +99,10 @@ struct Inner {
     errands: Mutex<JoinSet<()>>,
     /// Counting what sandboxes store: one at a time.
     counting: Arc<Semaphore>,
+    /// What is being fetched or built.
+    images: Images,
+    /// Where our directories lie for the engine.
+    places: Places,
     /// Whose containers these are.
     instance: Instance,
     /// Which sandboxes are in containers of the Python service's.
@@ -127,11 +138,37 @@ impl Docker {
         programs: Programs,
         address: &EngineAddress,
     ) -> Result<Arc<dyn Backend>, StartError> {
+        Self::start_with(
+            state_dir,
+            programs,
+            address,
+            None,
+            Settings::default(),
+            BuildSettings::default(),
+        )
+        .await
+    }
+
+    /// Likewise; workspaces are stored below `workspace_root`, images are fetched as `registries` says, and built as
+    /// `builds` does.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub async fn start_with(
+        state_dir: &Path,
+        programs: Programs,
+        address: &EngineAddress,
+        workspace_root: Option<&Path>,
+        registries: Settings,
+        builds: BuildSettings,
+    ) -> Result<Arc<dyn Backend>, StartError> {
         let failed = |cause| StartError::StateDir {
             path: state_dir.to_owned(),
             cause,
         };
         let engine = Engine::connect(address).await?;
+        let places = Places::find(&engine, workspace_root).await;
+        let places = places.map_err(StartError::Workspaces)?;
         let at = state_dir.to_owned();
         let owned = tokio::task::spawn_blocking(move || own(&at)).await;
         let (state, instance, alive) = owned
@@ -146,6 +183,8 @@ impl Docker {
             claimed: Mutex::new(BTreeSet::new()),
             errands: Mutex::new(JoinSet::new()),
             counting: Arc::new(Semaphore::new(1)),
+            images: Images::new(registries, builds),
+            places,
             instance,
             records: Records::new(state_dir),
         };
@@ -305,15 +344,16 @@ impl Backend for Docker {
             ceilings,
             bridge: Enforcement::Unenforced(create::WITHOUT_BRIDGE.to_owned()),
             outlives_daemon: false,
+            buildkit: self.inner.engine.abilities().buildkit,
         }
     }
 
     async fn prepare(
         &self,
         runtime: &Runtime,
-        _progress: &Watcher,
+        progress: &Watcher,
     ) -> Result<PreparedImage, PrepareError> {
-        images::prepare(&self.inner.engine, runtime).await
+        images::prepare(&self.inner, runtime, progress).await
     }
 
     async fn create(
@@ -343,6 +383,7 @@ impl Backend for Docker {
     }
 
     async fn shutdown(&self) {
+        self.inner.images.end().await;
         ending::shutdown(&self.inner).await;
     }
 }

@@ -244,6 +244,7 @@ impl Backend for InMemory {
             bridge: Enforcement::Unenforced(WITHOUT_NETWORK.to_owned()),
             ceilings,
             outlives_daemon: false,
+            buildkit: false,
         }
     }
 

@@ -387,6 +387,7 @@ impl Backend for Namespaces {
             ceilings: self.inner.ceilings.clone(),
             bridge: self.inner.networks.enforcement(),
             outlives_daemon: false,
+            buildkit: false,
         }
     }
 

@@ -38,6 +38,7 @@ pub use garbage::{LayerSummary, Removed, Summary};
 pub use import::{Imported, import, import_stream};
 pub use progress::{Audience, Event, Logged, Progress, Untold, Watcher};
 pub use pull::pull;
+pub(crate) use registry::{Credential, credential};
 pub use registry::{Pull, Registries, Settings};
 pub use standing::Standing;
 pub use store::{Image, Images};

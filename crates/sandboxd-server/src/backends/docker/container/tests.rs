@@ -12,6 +12,7 @@ fn abilities() -> Abilities {
         pids: true,
         seccomp: false,
         user_namespaces: false,
+        buildkit: true,
         processors: 4,
         runtimes: BTreeSet::from(["runc".to_owned()]),
         engine: "0".to_owned(),

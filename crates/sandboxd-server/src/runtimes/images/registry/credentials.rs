@@ -23,7 +23,7 @@ const TOKEN_USER: &str = "<token>";
 
 /// What a registry may be told.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Credential {
+pub(crate) enum Credential {
     /// Name and password.
     Basic { user: String, password: String },
     /// What can be exchanged for access tokens.

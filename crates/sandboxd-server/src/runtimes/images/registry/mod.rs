@@ -10,6 +10,7 @@ mod credentials;
 mod endpoints;
 mod settings;
 
+pub(crate) use credentials::Credential;
 pub use settings::{Pull, Settings};
 
 use super::digest::Digest;
@@ -22,7 +23,6 @@ use crate::limits::{
 };
 use answers::{Fault, answered, basic, bounded, goes_on_at, pause, retry_after, secret, words};
 use auth::Challenge;
-use credentials::Credential;
 use endpoints::Endpoint;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, RANGE, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
@@ -48,6 +48,14 @@ impl std::fmt::Debug for Registries {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Registries").finish_non_exhaustive()
     }
+}
+
+/// The credentials that this host has for a registry; for who speaks to it by another way.
+pub(crate) async fn credential(
+    settings: &Settings,
+    registry: &str,
+) -> Result<Option<Credential>, ImageError> {
+    credentials::find(settings, registry).await
 }
 
 #[derive(Deserialize)]
