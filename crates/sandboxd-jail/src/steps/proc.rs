@@ -25,44 +25,54 @@ pub(crate) fn mount(top: &OwnedFd, proc: &OwnedFd) -> Result<(), Failure> {
 /// Hides and protects.
 pub(crate) fn restrict(proc: &OwnedFd, rules: &ProcRules, null: &OwnedFd) -> Result<(), Failure> {
     for path in &rules.read_only {
-        let attributes = mounts::READ_ONLY | mounts::INERT | mounts::NOT_EXECUTABLE;
-        over(proc, path, |target| {
-            mounts::copy(target, "", false, attributes, None)
-        })
-        .map_err(on(Step::Proc, path))?;
+        protect(proc, path).map_err(on(Step::Proc, path))?;
     }
     let mut empty = None;
     for path in &rules.masked {
-        over(proc, path, |target| {
-            let status = rustix::fs::fstat(target)?;
-            if FileType::from_raw_mode(status.st_mode).is_dir() {
-                let directory = match empty.take() {
-                    Some(directory) => directory,
-                    None => mounts::memory(4096, 2, 0o555, mounts::READ_ONLY | mounts::INERT)?,
-                };
-                let copy = mounts::copy(&directory, "", false, 0, None);
-                empty = Some(directory);
-                copy
-            } else {
-                mounts::copy(null, "", false, 0x2 | mounts::NOT_EXECUTABLE, None)
-            }
-        })
-        .map_err(on(Step::Proc, path))?;
+        hide(proc, path, null, &mut empty).map_err(on(Step::Proc, path))?;
     }
     Ok(())
 }
 
-/// Mounts something over a path of `/proc` that exists.
-fn over(
+fn protect(proc: &OwnedFd, path: &str) -> Result<(), Errno> {
+    let Some(target) = find(proc, path)? else {
+        return Ok(());
+    };
+    let attributes = mounts::READ_ONLY | mounts::INERT | mounts::NOT_EXECUTABLE;
+    let mount = mounts::copy(&target, "", false, attributes, None)?;
+    mounts::attach(&mount, target.as_fd(), "")
+}
+
+/// A file by one that is empty, a directory by one: `empty` is that one once it is in place. Kernels before 6.15 copy no
+/// mount that is attached nowhere.
+fn hide(
     proc: &OwnedFd,
     path: &str,
-    make: impl FnOnce(&OwnedFd) -> Result<OwnedFd, Errno>,
+    null: &OwnedFd,
+    empty: &mut Option<OwnedFd>,
 ) -> Result<(), Errno> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let target = match rustix::fs::openat(proc, path, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
-        other => other?,
+    let Some(target) = find(proc, path)? else {
+        return Ok(());
     };
-    let mount = make(&target)?;
-    mounts::attach(&mount, target.as_fd(), "")
+    let status = rustix::fs::fstat(&target)?;
+    if !FileType::from_raw_mode(status.st_mode).is_dir() {
+        let mount = mounts::copy(null, "", false, 0x2 | mounts::NOT_EXECUTABLE, None)?;
+        return mounts::attach(&mount, target.as_fd(), "");
+    }
+    let mount = match empty {
+        Some(first) => mounts::copy(&*first, "", false, 0, None)?,
+        None => mounts::memory(4096, 2, 0o555, mounts::READ_ONLY | mounts::INERT)?,
+    };
+    mounts::attach(&mount, target.as_fd(), "")?;
+    empty.get_or_insert(mount);
+    Ok(())
+}
+
+/// A path of `/proc`, where it exists.
+fn find(proc: &OwnedFd, path: &str) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(proc, path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(None),
+        other => Ok(Some(other?)),
+    }
 }
