@@ -4,10 +4,11 @@
 //! - `cargo xtask check`: the quick part of it, before a commit; with `--fuzz` each fuzz target for a minute as well.
 //! - `cargo xtask bench`: what things cost, beside what they cost elsewhere and what they cost at least.
 //! - `cargo xtask engine`: runs a command beside a container engine with the images of the tests.
+//! - `cargo xtask vm`: the tests of the walls on a Debian kernel with cgroups of the second version alone, in QEMU.
 //! - `cargo xtask openapi`: writes `docs/openapi.json` anew.
 //!
 //! Rooms: [`steps`] is the list of what `test` does; [`report`] runs steps and counts; [`tools`] finds or installs;
-//! [`engine`] starts a container engine; [`mod@bench`] measures; [`fuzz`] feeds the fuzz targets; [`openapi`] keeps the
+//! [`engine`] starts a container engine; [`vm`] a machine of another kind; [`mod@bench`] measures; [`fuzz`] feeds the fuzz targets; [`openapi`] keeps the
 //! API's document.
 
 mod bench;
@@ -18,6 +19,7 @@ mod report;
 mod steps;
 mod sys;
 mod tools;
+mod vm;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -57,6 +59,15 @@ enum Task {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+    /// Boots a Debian kernel with cgroups of the second version alone in QEMU, and runs the tests of the walls there, as root
+    /// and as an ordinary user with cgroups of their own.
+    Vm {
+        /// Words out of the lines `root escape here::layers::...`; none means all.
+        words: Vec<String>,
+        /// Use this host's processors, and do not emulate any.
+        #[arg(long)]
+        kvm: bool,
+    },
     /// Writes `docs/openapi.json` anew, from what the service serves.
     Openapi,
     /// Lists the steps of `test`, and what each is about.
@@ -70,6 +81,13 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => bench::bench(&arguments),
         Task::ServeFiles { folder } => bench::peers::static_files::serve(folder),
         Task::Engine { command } => engine::with(&command),
+        Task::Vm { words, kvm } => match vm::machine(&words, kvm) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                report::say(&format!("FAILED: {error:#}"));
+                ExitCode::FAILURE
+            }
+        },
         Task::Openapi => openapi::write(),
         Task::Steps => steps::list(),
     }

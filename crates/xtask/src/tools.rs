@@ -193,6 +193,30 @@ const TOOLS_OF_RUNTIMES: [SystemTool; 2] = [
     },
 ];
 
+/// What a machine of another kind needs.
+const TOOLS_OF_MACHINE: [SystemTool; 4] = [
+    SystemTool {
+        probe: ("qemu-system-x86_64", &["--version"]),
+        package: "qemu-system-x86",
+        needed_for: "a machine of another kind",
+    },
+    SystemTool {
+        probe: ("busybox", &["true"]),
+        package: "busybox-static",
+        needed_for: "what it begins with",
+    },
+    SystemTool {
+        probe: ("cpio", &["--version"]),
+        package: "cpio",
+        needed_for: "packing that",
+    },
+    SystemTool {
+        probe: ("mkfs.ext4", &["-V"]),
+        package: "e2fsprogs",
+        needed_for: "its disk",
+    },
+];
+
 /// Installs what is missing of the system; as an ordinary user says what it is.
 pub(crate) fn system_packages() -> anyhow::Result<()> {
     let of_root = TOOLS_OF_ROOT.iter().filter(|_| is_root());
@@ -207,6 +231,11 @@ pub(crate) fn engine_packages() -> anyhow::Result<()> {
 /// Installs the OCI runtimes that are packages.
 pub(crate) fn runtime_packages() -> anyhow::Result<()> {
     install(TOOLS_OF_RUNTIMES.iter())
+}
+
+/// Installs what a machine of another kind needs.
+pub(crate) fn machine_packages() -> anyhow::Result<()> {
+    install(TOOLS_OF_MACHINE.iter())
 }
 
 /// A Debian root with git and Python, made once and kept; only root can make it.
