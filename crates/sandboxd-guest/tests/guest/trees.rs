@@ -2,7 +2,7 @@
 
 use crate::house::{House, SOON, cgroup_house, house, outcome, run, sh};
 use sandboxd_protocol::client::{LinkError, Output, RunEvents, RunInput};
-use sandboxd_protocol::message::{Ended, Run};
+use sandboxd_protocol::message::{Ended, OutputLimit, Run};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
@@ -176,6 +176,73 @@ async fn orphans_are_reaped() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("children are left");
+}
+
+/// Ends of a run, by their numbers: by itself, by its deadline, by too much output, by a kill, by nobody who looks any more.
+const ENDS: u32 = 5;
+
+#[tokio::test]
+async fn no_keeper_no_zombie_and_no_descriptor_is_left_whatever_ended_fifty_runs() {
+    let house = house().await;
+    let guest = house.process.id();
+    let children = || {
+        let path = format!("/proc/{guest}/task/{guest}/children");
+        std::fs::read_to_string(path)
+            .expect("read")
+            .split_whitespace()
+            .count()
+    };
+    // Only root may count what does not let itself be looked at.
+    let open = || {
+        let entries = std::fs::read_dir(format!("/proc/{guest}/fd"));
+        entries.map_or(0, Iterator::count)
+    };
+    assert_eq!(house.run(run(&["true"])).await.exit.code, 0);
+    let base = open();
+    assert_eq!(base > 0, rustix::process::geteuid().is_root());
+    for number in 0..50 {
+        let mut asked = sh("setsid sleep 60 & (sleep 60 &) ; echo > alive; sleep 60");
+        let expected = match number % ENDS {
+            0 => {
+                asked = sh("echo > alive");
+                Some(Ended::Itself)
+            }
+            1 => {
+                asked.timeout_millis = Some(50);
+                Some(Ended::Timeout)
+            }
+            2 => {
+                asked = sh("echo > alive; setsid sleep 60 & yes");
+                asked.output = OutputLimit::Stop(4096);
+                Some(Ended::Output)
+            }
+            3 => Some(Ended::Stopped),
+            _ => None,
+        };
+        let (mut input, mut events) = house.client.run(asked).await.expect("asked");
+        house.appears("alive").await;
+        match expected {
+            None => drop((input, events)),
+            Some(expected) => {
+                // It stood: there was something to end.
+                if expected == Ended::Stopped {
+                    assert!(children() > 0);
+                    input.kill().await.expect("sent");
+                }
+                assert_eq!(outcome(&mut events).await.exit.ended, expected, "{number}");
+            }
+        }
+        let mut left = (0, 0);
+        for _ in 0..500 {
+            left = (children(), open());
+            if left == (0, base) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(left, (0, base), "after run {number}, {expected:?}");
+        std::fs::remove_file(house.dir.path().join("alive")).expect("removed");
+    }
 }
 
 #[tokio::test]
