@@ -69,22 +69,29 @@ pub(super) fn of_rows(
     origin: &Origin,
     images: &Images,
 ) -> Result<Vec<Runtime>, ConfigError> {
-    let mut list: Vec<Runtime> = Vec::with_capacity(rows.len());
-    for (alias, value) in rows {
-        let runtime = runtime(&alias, value, images).map_err(|wrong| {
+    let each = rows.into_iter().map(|(alias, value)| {
+        runtime(&alias, value, images).map_err(|wrong| {
             let problem = format!("runtime {alias:?}: {}", wrong.problem);
             Wrong::new(wrong.raw, problem).at(origin)
-        })?;
-        // A later entry of the same alias wins, in the earlier one's place.
-        match list.iter_mut().find(|earlier| earlier.alias == alias) {
-            Some(earlier) => *earlier = runtime,
-            None => list.push(runtime),
-        }
-    }
+        })
+    });
+    let list = later_wins(each.collect::<Result<Vec<_>, _>>()?);
     if list.is_empty() {
         return Err(Wrong::new("", "expected at least one runtime").at(origin));
     }
     Ok(list)
+}
+
+/// A later entry of the same alias wins, in the earlier one's place.
+pub(super) fn later_wins(all: impl IntoIterator<Item = Runtime>) -> Vec<Runtime> {
+    let mut list: Vec<Runtime> = Vec::new();
+    for runtime in all {
+        match list.iter_mut().find(|one| one.alias == runtime.alias) {
+            Some(earlier) => *earlier = runtime,
+            None => list.push(runtime),
+        }
+    }
+    list
 }
 
 /// `SANDBOXD_IMAGES`: a JSON object or `name=path,…`.

@@ -109,7 +109,9 @@ fn service(found: &Found) -> Result<Service, ConfigError> {
         )?,
         execute_timeout: found.value("execute_timeout", 300, parse::positive)?,
         max_running_commands: found.value("max_running_commands", 256, parse::positive)?,
-        runtimes_given: found.raw("runtimes").is_some() || found.tables.runtimes.is_some(),
+        runtimes_given: found.raw("runtimes").is_some()
+            || found.tables.runtimes.is_some()
+            || found.explicit("catalogue"),
         native_files: found.value("native_files", true, parse::flag)?,
         prewarm: found.value("prewarm", true, parse::flag)?,
         pool: found.value("pool", 0, parse::pool)?,

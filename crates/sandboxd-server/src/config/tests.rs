@@ -485,6 +485,35 @@ fn the_printed_configuration_reads_back_as_itself() {
 }
 
 #[test]
+fn a_catalogue_is_what_the_allowlist_begins_with() {
+    let aliases = |service: &Service| service.runtimes.keys().cloned().collect::<Vec<_>>();
+    let service = read_file("catalogue = \"default\"").expect("alone").service;
+    assert_eq!(aliases(&service), ["coding", "node", "python"]);
+    assert_eq!(service.default_runtime, "coding");
+    assert!(service.runtimes_given);
+
+    let text = "catalogue = \"default\"\n[runtimes.python]\nimage = \"host\"\n[runtimes.mine]\nimage = \"host\"";
+    let service = read_file(text).expect("with more on top").service;
+    assert_eq!(aliases(&service), ["coding", "mine", "node", "python"]);
+    assert_eq!(service.runtimes["python"].source, Source::Host);
+    assert_eq!(service.default_runtime, "coding");
+
+    let of_both = [
+        ("SANDBOXD_CATALOGUE", "suggested"),
+        ("SANDBOXD_RUNTIMES", "x=host"),
+    ];
+    let service = read(&of_both).expect("from variables").service;
+    assert!(service.runtimes.contains_key("polyglot") && service.runtimes.contains_key("x"));
+    let service = read(&[("SANDBOXD_CATALOGUE", "")]).expect("off").service;
+    assert!(service.runtimes.contains_key("host") && !service.runtimes_given);
+    let error = read(&[("SANDBOXD_CATALOGUE", "all")]).expect_err("unknown");
+    assert!(
+        error.contains("SANDBOXD_CATALOGUE") && error.contains("default or suggested"),
+        "{error}"
+    );
+}
+
+#[test]
 fn both_grammars_of_the_allowlist() {
     let list = |text: &str| read(&[("SANDBOXD_RUNTIMES", text)]).map(|config| config.service);
     let compact = list(

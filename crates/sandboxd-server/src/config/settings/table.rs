@@ -48,6 +48,10 @@ pub const SETTINGS: &[Setting] = &[
         "the allowlist: alias to image, @built-in or recipe; @default, @suggested",
     ),
     setting(
+        "catalogue",
+        "a ready-made list that the allowlist begins with: default, suggested; optional",
+    ),
+    setting(
         "images",
         "image names that stand for a root filesystem on this host: name to path",
     ),

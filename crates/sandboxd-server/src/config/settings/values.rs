@@ -60,19 +60,32 @@ pub(super) fn runtimes(found: &Found) -> Result<Vec<Runtime>, ConfigError> {
             None => allowlist::Images::new(),
         },
     };
-    match (found.over_file("runtimes"), &found.tables.runtimes) {
-        (None, Some((origin, rows))) => allowlist::of_rows(rows.clone(), origin, &images),
+    let chosen: Parse<String> = |text| match text.trim().trim_start_matches('@') {
+        name if catalogue::named(name, &allowlist::Images::new()).is_some() => Ok(name.to_owned()),
+        _ => Err("expected default or suggested"),
+    };
+    let chosen = found.optional("catalogue", None, chosen)?;
+    let chosen = chosen.and_then(|name| catalogue::named(&name, &images));
+    let written = match (found.over_file("runtimes"), &found.tables.runtimes) {
+        (None, Some((origin, rows))) => Some(allowlist::of_rows(rows.clone(), origin, &images)?),
         _ => match found.raw("runtimes") {
-            Some(raw) => allowlist::of_text(&raw.text, &raw.origin, &images),
-            None => {
-                let mut all = catalogue::unconfigured(&images);
-                if backend_name(found)? == BackendName::Docker {
-                    // An engine makes containers of images only.
-                    all.retain(|runtime| runtime.source != Source::Host);
-                }
-                Ok(all)
-            }
+            Some(raw) => Some(allowlist::of_text(&raw.text, &raw.origin, &images)?),
+            None => None,
         },
+    };
+    match (chosen, written) {
+        (None, None) => {
+            let mut all = catalogue::unconfigured(&images);
+            if backend_name(found)? == BackendName::Docker {
+                // An engine makes containers of images only.
+                all.retain(|runtime| runtime.source != Source::Host);
+            }
+            Ok(all)
+        }
+        (chosen, written) => {
+            let both = chosen.into_iter().chain(written).flatten();
+            Ok(allowlist::later_wins(both))
+        }
     }
 }
 
