@@ -38,9 +38,10 @@ const RULES: [Rule; 18] = [
             "crates/sandboxd-server/src/api/",
             "crates/sandboxd-server/src/config/",
             "crates/sandboxd-server/src/runtimes/images/",
+            "crates/sandboxd-server/src/runtimes/recipe/",
             "crates/sandboxd-server/src/backends/docker/",
         ],
-        because: "only api/ speaks JSON, only config reads an allowlist written in it, images are described in it, and a container engine is told in it",
+        because: "only api/ speaks JSON, only config reads an allowlist written in it, images and recipes are described in it, and a container engine is told in it",
     },
     Rule {
         within: "crates/sandboxd-server/src/sessions/",

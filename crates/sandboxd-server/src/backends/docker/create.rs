@@ -173,7 +173,7 @@ fn disk_of(engine: &Engine, spec: &SandboxSpec) -> Enforcement {
         Enforcement::Enforced(_) => Enforcement::Enforced(
             "the workspace by counting; the container's own layer not at all".to_owned(),
         ),
-        other => other,
+        other @ Enforcement::Unenforced(_) => other,
     }
 }
 

@@ -144,7 +144,7 @@ fn directory(mounts: &str, places: &str, controller: &str) -> Option<(PathBuf, b
 }
 
 /// Where a file system of that kind is mounted, and what of it is.
-fn mounted<'a>(mounts: &'a str, wanted: impl Fn(&str, &str) -> bool) -> Option<(&'a str, &'a str)> {
+fn mounted(mounts: &str, wanted: impl Fn(&str, &str) -> bool) -> Option<(&str, &str)> {
     mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let mut kind = after.split(' ');
