@@ -25,18 +25,6 @@ pub fn print_config(config: &Config) -> String {
             BackendName::InMemory => "in_memory",
         }),
     );
-    // Looked for where nobody says: that has no spelling of its own.
-    if let Some(host) = config.engine.spelled() {
-        put("docker_host", text(host));
-    }
-    if let EngineAddress::Tcp {
-        certificates: Some(path),
-        ..
-    } = &config.engine
-    {
-        put("docker_tls_verify", Value::Boolean(true));
-        put("docker_cert_path", text(path.display()));
-    }
     put("default_runtime", text(&service.default_runtime));
     put("max_sessions", number(service.max_sessions));
     put("max_open_sessions", number(service.max_open_sessions));
@@ -98,6 +86,7 @@ pub fn print_config(config: &Config) -> String {
         .iter()
         .map(|ceiling| text(ceiling.name()));
     put("allow_unenforced", Value::Array(accepted.collect()));
+    engine(config, &mut table);
     egress(config, &mut table);
     registries(config, &mut table);
     builds(config, &mut table);
@@ -183,6 +172,21 @@ fn builds(config: &Config, table: &mut Table) {
     let cpus = builds.cpus.map(|asked| Value::Float(asked.value));
     put("cpus", cpus.unwrap_or_else(|| text(OFF)));
     put("timeout", number(Some(builds.seconds_max)));
+}
+
+fn engine(config: &Config, table: &mut Table) {
+    // Looked for where nobody says: that has no spelling of its own.
+    if let Some(host) = config.engine.spelled() {
+        table.insert("docker_host".to_owned(), text(host));
+    }
+    if let EngineAddress::Tcp {
+        certificates: Some(path),
+        ..
+    } = &config.engine
+    {
+        table.insert("docker_tls_verify".to_owned(), Value::Boolean(true));
+        table.insert("docker_cert_path".to_owned(), text(path.display()));
+    }
 }
 
 fn images_and_runtimes(config: &Config, table: &mut Table) {
