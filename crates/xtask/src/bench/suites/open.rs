@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 const SECONDS: f64 = 40.0;
 const HOST: &str = "sandboxd, host runtime";
 const IMAGE: &str = "sandboxd, imported image";
+const POOLED: &str = "sandboxd, host runtime, from a pool";
+/// Sandboxes that the pool keeps ready, and how long it may take to be full again between two rounds.
+const POOL: &str = "4";
+const POOL_WAIT: Duration = Duration::from_secs(10);
 const IMAGE_NAME: &str = "bench:1";
 /// What ours and the Python service are asked to open.
 const OF_HOST: &str = "host";
@@ -40,6 +44,14 @@ pub(super) fn measure(bench: &Bench, findings: &mut Findings) -> anyhow::Result<
     })?;
     let mut of_host = service.connect()?;
     let mut of_image = service.connect()?;
+    let ready = [
+        ("SANDBOXD_MAX_SESSIONS", "100"),
+        ("SANDBOXD_RUNTIMES", "host=host"),
+        ("SANDBOXD_POOL", POOL),
+    ];
+    let ready = Service::start_with(&bench.binary, &ready)?;
+    let mut of_pool = ready.connect()?;
+    until_full(&mut of_pool)?;
     let (floor, bwrap) = (Floor::new(), Bwrap::new());
     let mut crun = root.and_then(Crun::new);
     let docker = bench.docker();
@@ -54,6 +66,12 @@ pub(super) fn measure(bench: &Bench, findings: &mut Findings) -> anyhow::Result<
     race.ours(HOST, || {
         let (opened, took) = round(&mut of_host, &json!({ "runtime": OF_HOST }))?;
         opens.push(opened);
+        Ok(took)
+    });
+    race.ours(POOLED, || {
+        let (_, took) = round(&mut of_pool, &json!({ "runtime": OF_HOST }))?;
+        // What takes its place is made outside the measured time of anybody.
+        until_full(&mut of_pool)?;
         Ok(took)
     });
     if runtimes.contains(IMAGE_NAME) {
@@ -80,6 +98,9 @@ pub(super) fn measure(bench: &Bench, findings: &mut Findings) -> anyhow::Result<
                 .target(Target::TimesOf(2.0, FLOOR.to_owned()))
                 .target(Target::SmallerBy(2.0, BWRAP.to_owned())),
         );
+    }
+    if let Some(figure) = results.figure("open, from a pool", POOLED, &[FLOOR, BWRAP]) {
+        findings.figure(figure.target(Target::TimesOf(1.0, FLOOR.to_owned())));
     }
     let beside = [FLOOR, CRUN, DOCKER_RUN, PYTHON];
     if let Some(figure) = results.figure("open, imported image", IMAGE, &beside) {
@@ -111,6 +132,22 @@ fn round(connection: &mut Connection, body: &Value) -> anyhow::Result<(Duration,
     let took = began.elapsed();
     close(connection, &session)?;
     Ok((opened, took))
+}
+
+/// Waits until the pool has all that it keeps ready.
+fn until_full(connection: &mut Connection) -> anyhow::Result<()> {
+    let full = format!("sandboxd_pool_ready{{runtime=\"{OF_HOST}\"}} {POOL}");
+    let deadline = Instant::now() + POOL_WAIT;
+    loop {
+        let metrics = connection.must("GET", "/metrics", "")?;
+        if String::from_utf8_lossy(&metrics).contains(&full) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(anyhow!("the pool was not full within its time"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A peer, or why there is none.
