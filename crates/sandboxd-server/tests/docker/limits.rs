@@ -68,3 +68,29 @@ async fn who_stores_too_much_in_a_workspace_is_ended_and_told() {
     assert_eq!(place.out(&id, "rm -f f*; echo on").await, "on\n");
     place.close().await;
 }
+
+#[tokio::test]
+async fn what_is_written_into_the_container_itself_counts_too() {
+    if !has_engine() {
+        return;
+    }
+    let home = Home::new();
+    let place = home
+        .service(|service| {
+            service.ceilings.values.disk_bytes = Some(20_000_000);
+            service.ceilings.disk_bytes_explicit = true;
+            service.tmpfs_bytes = None;
+        })
+        .await;
+    let id = home.id("a");
+    place.open(&id).await.unwrap();
+    let script =
+        "i=0; while :; do i=$((i+1)); head -c 1000000 /dev/zero > /var/f$i; sleep 0.05; done";
+    let done = place.run(&id, &["/bin/sh", "-c", script]).await.unwrap();
+    assert!(
+        matches!(done, RunDone::Finished { code: 137, .. }),
+        "{done:?}"
+    );
+    assert_eq!(place.out(&id, "rm -f /var/f*; echo on").await, "on\n");
+    place.close().await;
+}

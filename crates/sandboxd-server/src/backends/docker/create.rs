@@ -9,15 +9,16 @@ use super::container::{
     Circumstances, GUEST, KEPT, LABEL_INSTANCE, LABEL_KEEP, LABEL_SANDBOX, LABEL_STATE, container,
     limits, missing, work_dir,
 };
+use super::disk::{self, Places};
 use super::kernel::Counters;
 use super::link::AttachedLink;
 use super::meter::ContainerMeter;
 use super::{Inner, Sandbox, adopt, ceilings, ending, lock};
 use crate::backends::namespaces::workspace;
-use crate::backends::tally::{self, Counted, Most, Tally};
+use crate::backends::tally::Tally;
 use crate::backends::{
-    Asked, Ceiling, CreateError, Enforced, Enforcement, Network, PreparedImage, Running,
-    SandboxSpec, Start, Usage, UsageError,
+    Ceiling, CreateError, Enforced, Enforcement, Network, PreparedImage, Running, SandboxSpec,
+    Start, Usage, UsageError,
 };
 use crate::id::SandboxId;
 use crate::limits::{CREATE_SECONDS_MAX, ENGINE_ACT_SECONDS_MAX, ENGINE_ASK_SECONDS_MAX};
@@ -33,17 +34,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio_util::task::AbortOnDropHandle;
 
 /// Why no sandbox has a bridge.
 pub(super) const WITHOUT_BRIDGE: &str =
     "this backend makes no network of its own; a network of the engine's can be named";
-
-/// How long a run may take to end that has filled its sandbox.
-const OVERFILL_GRACE: Duration = Duration::from_secs(2);
-/// How long it is then looked whether something works on, and how much CPU time that uses.
-const OVERFILL_LOOK: Duration = Duration::from_secs(1);
-const OVERFILL_CPU: Duration = Duration::from_millis(20);
 
 /// Makes a sandbox, and starts its guest.
 pub(super) async fn create(
@@ -120,13 +114,9 @@ fn refuse_unenforceable(engine: &Engine, spec: &SandboxSpec) -> Result<(), Creat
             return refuse(ceiling, why.to_owned());
         }
     }
-    let explicit = [spec.disk_bytes, spec.disk_files]
-        .into_iter()
-        .flatten()
-        .any(|asked: Asked<u64>| asked.explicit);
-    if explicit
+    if disk::is_explicit(spec)
         && !accepts(Ceiling::Disk)
-        && let Enforcement::Unenforced(why) = disk_of(engine, spec)
+        && let Enforcement::Unenforced(why) = disk::enforcement(engine)
     {
         return refuse(Ceiling::Disk, why);
     }
@@ -152,31 +142,6 @@ fn refuse_unenforceable(engine: &Engine, spec: &SandboxSpec) -> Result<(), Creat
     Ok(())
 }
 
-/// Whether what is stored can be limited by this engine at all.
-pub(super) fn disk_enforcement(engine: &Engine) -> Enforcement {
-    if engine.is_local() {
-        Enforcement::Enforced("the workspace by counting".to_owned())
-    } else {
-        Enforcement::Unenforced(
-            "the engine is not on this host: what its containers store cannot be counted"
-                .to_owned(),
-        )
-    }
-}
-
-/// Whether what this sandbox stores is limited.
-fn disk_of(engine: &Engine, spec: &SandboxSpec) -> Enforcement {
-    match disk_enforcement(engine) {
-        Enforcement::Enforced(_) if spec.workspace.is_none() => Enforcement::Unenforced(
-            "what is written into the container itself is not limited".to_owned(),
-        ),
-        Enforcement::Enforced(_) => Enforcement::Enforced(
-            "the workspace by counting; the container's own layer not at all".to_owned(),
-        ),
-        other @ Enforcement::Unenforced(_) => other,
-    }
-}
-
 async fn make(
     inner: &Arc<Inner>,
     id: &SandboxId,
@@ -191,6 +156,8 @@ async fn make(
     };
     let (container, is_adopted) = container;
     let engine = &inner.engine;
+    let places = Places::of(engine, &container, workspace).await;
+    let disk = places.enforced(spec)?;
     copy_guest_in(inner, &container, spec, start).await?;
     let link = if is_adopted {
         adopt::note_use(inner, id, &container).await?;
@@ -203,7 +170,7 @@ async fn make(
     };
     let counters = counters(engine, &container).await;
     let tally = Tally::new();
-    let counting = counting(inner, id, spec, counters.as_ref(), &tally, workspace);
+    let counting = places.count(inner, id, spec, counters.as_ref(), &tally);
     let sandbox = Sandbox {
         container,
         keepable: spec.keep_layer,
@@ -212,7 +179,7 @@ async fn make(
         _counting: counting,
     };
     lock(&inner.sandboxes).insert(id.clone(), Arc::new(sandbox));
-    let mut enforced = enforced(engine, spec);
+    let mut enforced = enforced(engine, spec, disk);
     if is_adopted {
         let why = "the container is the Python service's: it has the engine's own capabilities and filter of system calls, and what runs as root in it can end its guest";
         enforced.insert(Ceiling::UidRange, Enforcement::Unenforced(why.to_owned()));
@@ -546,68 +513,8 @@ async fn counters(engine: &Engine, container: &str) -> Option<Arc<Counters>> {
     Counters::find(container, pid).map(Arc::new)
 }
 
-/// Starts to count what a sandbox stores in its workspace, where something limits it.
-fn counting(
-    inner: &Arc<Inner>,
-    id: &SandboxId,
-    spec: &SandboxSpec,
-    counters: Option<&Arc<Counters>>,
-    tally: &Arc<Tally>,
-    workspace: Option<OwnedFd>,
-) -> Option<AbortOnDropHandle<()>> {
-    let explicit = [spec.disk_bytes, spec.disk_files];
-    let explicit = explicit.into_iter().flatten().any(|asked| asked.explicit);
-    // A user's own directory may hold much already: it is counted only where somebody asked for it.
-    let managed = spec.workspace.as_ref().is_some_and(|host| host.managed);
-    let limited = spec.disk_bytes.is_some() || spec.disk_files.is_some();
-    if !limited || !(managed || explicit) || !inner.engine.is_local() {
-        return None;
-    }
-    let value = |asked: Option<Asked<u64>>| asked.map_or(u64::MAX, |asked| asked.value);
-    let counters = counters.cloned();
-    let counted = Counted {
-        places: vec![workspace?],
-        most: Most {
-            bytes: value(spec.disk_bytes),
-            files: value(spec.disk_files),
-        },
-        cpu_time: Box::new(move || counters.as_ref()?.cpu_time()),
-        tally: Arc::clone(tally),
-        turn: Arc::clone(&inner.counting),
-    };
-    let (theirs, id) = (Arc::downgrade(inner), id.clone());
-    let overfilled = move || {
-        if let Some(inner) = theirs.upgrade() {
-            let (of, id) = (Arc::clone(&inner), id.clone());
-            inner.errand(async move {
-                if let Some(sandbox) = of.sandbox(&id)
-                    && goes_on(&sandbox).await
-                    && let Err(error) = ending::kill(&of.engine, &sandbox.container).await
-                {
-                    tracing::warn!(%id, %error, "a sandbox that stores too much was not ended");
-                }
-            });
-        }
-    };
-    let keeping = tokio::spawn(tally::keep(counted, overfilled));
-    Some(AbortOnDropHandle::new(keeping))
-}
-
-/// Whether something in a sandbox works on although its run, which hears of it at once, has had time to end: then it is in
-/// the background, where nobody but the engine reaches it.
-async fn goes_on(sandbox: &Sandbox) -> bool {
-    tokio::time::sleep(OVERFILL_GRACE).await;
-    let used = || sandbox.counters.as_ref()?.cpu_time();
-    let before = used();
-    tokio::time::sleep(OVERFILL_LOOK).await;
-    match (before, used()) {
-        (Some(before), Some(after)) => after.saturating_sub(before) > OVERFILL_CPU,
-        _ => true,
-    }
-}
-
 /// What is in place for this sandbox: of the ceilings, those that it has.
-fn enforced(engine: &Engine, spec: &SandboxSpec) -> Enforced {
+fn enforced(engine: &Engine, spec: &SandboxSpec, disk: Option<Enforcement>) -> Enforced {
     let has = |ceiling: &Ceiling| match ceiling {
         Ceiling::Memory => spec.memory_bytes.is_some(),
         Ceiling::Cpus => spec.cpus.is_some(),
@@ -620,8 +527,8 @@ fn enforced(engine: &Engine, spec: &SandboxSpec) -> Enforced {
     };
     let mut enforced = ceilings(engine.abilities());
     enforced.retain(|ceiling, _| has(ceiling));
-    if spec.disk_bytes.is_some() || spec.disk_files.is_some() {
-        enforced.insert(Ceiling::Disk, disk_of(engine, spec));
+    if let Some(disk) = disk {
+        enforced.insert(Ceiling::Disk, disk);
     }
     match &spec.network {
         Network::None => {}

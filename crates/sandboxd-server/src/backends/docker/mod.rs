@@ -9,12 +9,13 @@
 //! - [`images`]: what a sandbox is made from. [`places`]: where its workspace lies for the engine.
 //! - [`create`], [`link`]: one sandbox, from its specification to its running guest. [`ending`]: and back; and what an
 //!   earlier daemon left. [`adopt`]: containers that the Python service made.
-//! - [`kernel`], [`meter`]: what its ceilings have done, where the engine is on this host.
+//! - [`kernel`], [`meter`], [`disk`]: what its ceilings have done, where the engine is on this host.
 
 mod adopt;
 mod connect;
 mod container;
 mod create;
+mod disk;
 mod ending;
 mod images;
 mod kernel;
@@ -338,7 +339,7 @@ impl Backend for Docker {
 
     async fn capabilities(&self) -> Capabilities {
         let mut ceilings = ceilings(self.inner.engine.abilities());
-        let disk = create::disk_enforcement(&self.inner.engine);
+        let disk = disk::enforcement(&self.inner.engine);
         ceilings.insert(Ceiling::Disk, disk);
         Capabilities {
             ceilings,
