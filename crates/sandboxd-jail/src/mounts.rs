@@ -88,11 +88,7 @@ fn finish(context: &OwnedFd, attributes: u64) -> Result<OwnedFd, Errno> {
 
 /// An overlay of a layer over an image, whose own layers come with the topmost first. `volatile`, since syncing a whole
 /// disk at every stop serves nobody: a layer that is kept is synced once, when it is kept.
-pub(crate) fn overlay(
-    lowers: &[OwnedFd],
-    layer: BorrowedFd<'_>,
-    unprivileged: bool,
-) -> Result<OwnedFd, Errno> {
+pub(crate) fn overlay(lowers: &[OwnedFd], layer: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     // Through a mount of its own, whose root it is: what the sandbox can read of its mounts names no path of the host's.
     let layer = copy(layer, "", false, 0, None)?;
     let upper = directory(&layer, "upper")?;
@@ -103,9 +99,9 @@ pub(crate) fn overlay(
         upper: &upper,
         work: &work,
     };
-    match parts.mount(unprivileged, true) {
+    match parts.mount(true) {
         // Kernels before 6.13 take paths only.
-        Err(Errno::INVAL) => parts.mount(unprivileged, false),
+        Err(Errno::INVAL) => parts.mount(false),
         other => other,
     }
 }
@@ -118,7 +114,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    fn mount(&self, unprivileged: bool, by_descriptor: bool) -> Result<OwnedFd, Errno> {
+    fn mount(&self, by_descriptor: bool) -> Result<OwnedFd, Errno> {
         let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         if by_descriptor {
             for lower in self.lowers {
@@ -130,9 +126,8 @@ impl Parts<'_> {
             self.by_path(&context)?;
         }
         fsconfig_set_flag(&context, "volatile")?;
-        if unprivileged {
-            fsconfig_set_flag(&context, "userxattr")?;
-        }
+        // Its marks are attributes that their owner may set, so that who unpacks and stacks layers needs no privilege.
+        fsconfig_set_flag(&context, "userxattr")?;
         finish(&context, INERT)
     }
 

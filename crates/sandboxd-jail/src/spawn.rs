@@ -239,7 +239,7 @@ fn privileged_mounts(
         }
         Root::Overlay { lowers, mapped } => {
             let image = image(lowers, owners.filter(|_| *mapped))?;
-            let overlay = mounts::overlay(&image, layer()?.as_fd(), false);
+            let overlay = mounts::overlay(&image, layer()?.as_fd());
             mounts.push(overlay.map_err(on(Step::Root, "overlay"))?);
         }
     }

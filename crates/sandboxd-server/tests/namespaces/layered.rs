@@ -53,6 +53,33 @@ fn layers() -> [Vec<u8>; 2] {
 const LOOK: &str = "cat /etc/kept /srv/old/new /home/app/notes; ls /etc/gone /srv/old/file 2>/dev/null; \
                     stat -c %u:%g /etc/kept /home/app/notes /etc/staff";
 
+/// Sets an attribute, and reads it again.
+const MARK: &str = r#"
+#include <stdio.h>
+#include <sys/xattr.h>
+int main(int n, char **words) {
+  char value[8];
+  if (n != 3 || setxattr(words[1], words[2], "y", 1, 0)) { perror("setxattr"); return 1; }
+  return getxattr(words[1], words[2], value, sizeof value) == 1 ? 0 : 2;
+}
+"#;
+
+/// The same image, with a program in it that sets attributes.
+fn layers_with_a_marker() -> [Vec<u8>; 3] {
+    let made = tempfile::tempdir().unwrap();
+    std::fs::write(made.path().join("mark.c"), MARK).unwrap();
+    let built = std::process::Command::new("cc")
+        .args(["-static", "-o", "usr/bin/mark", "mark.c"])
+        .current_dir({
+            std::fs::create_dir_all(made.path().join("usr/bin")).unwrap();
+            made.path()
+        })
+        .status();
+    assert!(built.unwrap().success());
+    let [below, above] = layers();
+    [below, tar_of_directory(made.path()), above]
+}
+
 /// An archive of an image as `docker save` writes it.
 fn saved(at: &Path, name: &str, layers: &[Vec<u8>], config: serde_json::Value) {
     use sandboxd_server::runtimes::images::digest::Digest;
@@ -264,6 +291,52 @@ async fn an_ordinary_user_has_layers_too() {
         .stop(&sandbox.id, KeepLayer::No)
         .await
         .unwrap();
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_program_inside_cannot_hide_what_a_layer_has_by_the_marks_of_layers() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new().await;
+    let images = Images::of(&house.state);
+    let files = tempfile::tempdir().unwrap();
+    saved(files.path(), "marks:1", &layers_with_a_marker(), json!({}));
+    import(&images, files.path(), None, &Cancel::default()).unwrap();
+    let image = house.backend.prepare(&named("marks:1")).await.unwrap();
+    let keep = SandboxSpec {
+        keep_layer: true,
+        ..spec(image)
+    };
+    let id = SandboxId::generate();
+    let sandbox = house.try_rent(&id, &keep, Start::Fresh).await.unwrap();
+    // The twin: an attribute of its own can be set.
+    sandbox.says("mark /etc user.note").await;
+    for name in [
+        "user.overlay.opaque",
+        "user.overlay.redirect",
+        "user.overlay.whiteout",
+        "trusted.overlay.opaque",
+    ] {
+        // Newer kernels store one by another name; none lets it mean anything.
+        let _ = sandbox.sh(&format!("mark /etc {name}")).await;
+    }
+    // What means something is read when a directory is looked up anew: after a sleep.
+    sandbox.sleep().await;
+    let woken = house.try_rent(&id, &keep, Start::KeptLayer).await.unwrap();
+    assert_eq!(woken.says("cat /etc/kept /etc/release").await, "keptsmall");
+    let upper = house
+        .state
+        .join("layers")
+        .join(id.as_str())
+        .join("upper/etc");
+    for name in ["user.overlay.opaque", "user.overlay.redirect"] {
+        let found = rustix::fs::getxattr(&upper, name, &mut [0_u8; 8][..]);
+        assert!(found.is_err(), "{name}: {found:?}");
+    }
+    woken.end().await;
+    house.backend.destroy(&id).await.unwrap();
     house.close().await;
 }
 

@@ -8,7 +8,6 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, OpenTreeFlags};
 use rustix::process::{getegid, geteuid};
 use rustix::thread::UnshareFlags;
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -105,9 +104,9 @@ pub(super) fn answer(name: &str, dir: Option<&Path>) -> String {
     let tried = match probe {
         Probe::UserNamespace => user_namespace().and_then(|()| own_tmpfs()),
         Probe::OtherNamespaces => other_namespaces(),
-        Probe::Overlay => overlay(UnshareFlags::NEWNS, ""),
+        Probe::Overlay => overlay(UnshareFlags::NEWNS),
         Probe::OverlayInUserNamespace => {
-            user_namespace().and_then(|()| overlay(UnshareFlags::empty(), ",userxattr"))
+            user_namespace().and_then(|()| overlay(UnshareFlags::empty()))
         }
         Probe::MappedOwners => mapped_owners(dir.unwrap_or(Path::new("/"))),
         Probe::WaitInUserNamespace => wait_in_user_namespace(),
@@ -156,7 +155,7 @@ fn own_tmpfs() -> Result<(), Failed> {
         .map_err(|errno| ("mounting tmpfs", errno.into()))
 }
 
-fn overlay(namespaces: UnshareFlags, option: &str) -> Result<(), Failed> {
+fn overlay(namespaces: UnshareFlags) -> Result<(), Failed> {
     if !namespaces.is_empty() {
         sys::unshare(namespaces).map_err(|error| ("unshare", error))?;
     }
@@ -165,17 +164,10 @@ fn overlay(namespaces: UnshareFlags, option: &str) -> Result<(), Failed> {
         fs::create_dir(Path::new("/tmp").join(dir))
             .map_err(|error| ("making directories", error))?;
     }
-    let options = format!("lowerdir=/tmp/lower,upperdir=/tmp/upper,workdir=/tmp/work{option}");
-    let options = CString::new(options).map_err(|error| ("mounting overlay", error.into()))?;
+    let options = c"lowerdir=/tmp/lower,upperdir=/tmp/upper,workdir=/tmp/work,userxattr";
     let flags = MountFlags::empty();
-    rustix::mount::mount(
-        "overlay",
-        "/tmp/merged",
-        "overlay",
-        flags,
-        options.as_c_str(),
-    )
-    .map_err(|errno| ("mounting overlay", errno.into()))?;
+    rustix::mount::mount("overlay", "/tmp/merged", "overlay", flags, options)
+        .map_err(|errno| ("mounting overlay", errno.into()))?;
     fs::write("/tmp/merged/file", "").map_err(|error| ("writing to the overlay", error))
 }
 

@@ -32,10 +32,6 @@ const KEPT: &[(CapabilitySet, &str)] = &[
         "files of images keep the capabilities that they have there",
     ),
     (
-        CapabilitySet::SYS_ADMIN,
-        "layers of images mark what they hide by attributes that are its holder's alone",
-    ),
-    (
         CapabilitySet::KILL,
         "sandboxes run as users of their own, and are ended",
     ),
@@ -59,10 +55,14 @@ pub(crate) fn confine() -> io::Result<()> {
     };
     setrlimit(Resource::Core, core)?;
     clear_ambient_capability_set()?;
-    let sets = capabilities(None)?;
-    if !rustix::process::geteuid().is_root() {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
         set_no_new_privs(true)?;
-    } else if launcher_gets_power_anew() {
+    }
+    // Before capabilities go: a filter needs one of them, or that no program gains any.
+    filter()?;
+    let sets = capabilities(None)?;
+    if is_root && launcher_gets_power_anew() {
         let kept = KEPT
             .iter()
             .fold(CapabilitySet::empty(), |all, (kept, _)| all | *kept);
@@ -74,12 +74,25 @@ pub(crate) fn confine() -> io::Result<()> {
                 inheritable: CapabilitySet::empty(),
             },
         )?;
-    } else {
+    } else if is_root {
         tracing::info!(
             "programs that this service starts could not get its power back, so it keeps all of it"
         );
     }
-    match sys::refuse_what_no_service_needs() {
+    Ok(())
+}
+
+/// Has the kernel refuse what no service needs. A root without power over its machine, as in a container, gives up that
+/// programs gain any.
+fn filter() -> io::Result<()> {
+    let installed = match sys::refuse_what_no_service_needs() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            set_no_new_privs(true)?;
+            sys::refuse_what_no_service_needs()
+        }
+        other => other,
+    };
+    match installed {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
         other => other,
     }

@@ -1,11 +1,13 @@
 //! What a running service may still do: looked at from outside, thread by thread, and tried by using it.
 
+use crate::images::root;
 use crate::serve::{serve, started_from};
 use crate::support::{Place, Who, descendants, eventually, everyone, signal, wait};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 
 const TOKEN: &str = "confined-token";
 
@@ -46,20 +48,52 @@ fn use_it(address: &str, id: &str) {
     assert!(gone.starts_with("HTTP/1.1 204"), "{gone}");
 }
 
-/// chown, dac_override, fowner, fsetid, kill, net_bind_service, sys_admin, setfcap.
-const KEPT: u64 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 10 | 1 << 21 | 1 << 31;
+/// A tar of a root filesystem with a layer's mark in it: a directory that hides what would be below.
+fn marked_image(place: &Place) -> String {
+    let root = root(place);
+    fs::create_dir(root.join("marked")).expect("a directory");
+    for name in [".wh..wh..opq", ".wh.gone", "here"] {
+        fs::write(root.join("marked").join(name), "").expect("a file");
+    }
+    let tar = place.path().join("home/marked.tar").display().to_string();
+    let mut command = Command::new("tar");
+    command.args(["-C", root.to_str().expect("a path"), "-cf", &tar, "."]);
+    assert!(command.status().expect("tar").success());
+    tar
+}
+
+/// Opens a session of an image that the service unpacks, and looks at it.
+fn unpack_one(address: &str) {
+    let opened = ask(
+        address,
+        "POST",
+        "/sessions",
+        r#"{"session_id": "unpacked", "runtime": "marked"}"#,
+    );
+    assert!(opened.starts_with("HTTP/1.1 200"), "{opened}");
+    let body = r#"{"argv": ["/bin/sh", "-c", "cd /marked && echo *"], "run_id": "0123456789abcdef0123456789abcdef"}"#;
+    let ran = ask(address, "POST", "/sessions/unpacked/run", body);
+    assert!(ran.contains(r#""stdout":"here\n""#), "{ran}");
+    let gone = ask(address, "DELETE", "/sessions/unpacked?purge=true", "");
+    assert!(gone.starts_with("HTTP/1.1 204"), "{gone}");
+}
+
+/// chown, dac_override, fowner, fsetid, kill, net_bind_service, setfcap.
+const KEPT: u64 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 10 | 1 << 31;
 
 #[test]
 fn it_keeps_only_what_it_needs_in_every_thread_and_works() {
     for who in everyone() {
         let place = Place::of(who);
-        let mut command = serve(&place, &["--set", "runtimes=host=host"]);
+        let runtimes = format!("runtimes=host=host,marked={}", marked_image(&place));
+        let mut command = serve(&place, &["--set", &runtimes]);
         command
             .arg("--workspace-root")
             .arg(place.path().join("home/workspaces"));
         command.env("SANDBOXD_TOKEN", TOKEN);
         let mut service = started_from(&mut command);
         use_it(&service.address, "one");
+        unpack_one(&service.address);
         let pid = service.pid();
         let mut threads = 0;
         for entry in fs::read_dir(format!("/proc/{pid}/task")).expect("its threads") {
@@ -116,4 +150,31 @@ fn it_keeps_only_what_it_needs_in_every_thread_and_works() {
         signal(pid, Signal::TERM);
         assert_eq!(wait(service.child()).code(), Some(0), "{who:?}");
     }
+}
+
+#[test]
+fn a_root_without_power_over_its_machine_starts_too() {
+    if !crate::support::is_root() {
+        return;
+    }
+    let place = Place::of(Who::Root);
+    let inner = serve(&place, &["--set", "runtimes=host=host"]);
+    let mut command = Command::new("setpriv");
+    command
+        .arg("--bounding-set=-sys_admin")
+        .arg(inner.get_program());
+    command.args(inner.get_args()).env_clear();
+    for (name, value) in inner.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command.env("SANDBOXD_TOKEN", TOKEN);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut service = started_from(&mut command);
+    let status = fs::read_to_string(format!("/proc/{}/status", service.pid())).expect("it runs");
+    for wanted in ["NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(status.contains(wanted), "{status}");
+    }
+    signal(service.pid(), Signal::TERM);
+    assert_eq!(wait(service.child()).code(), Some(0));
 }

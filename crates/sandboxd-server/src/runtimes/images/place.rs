@@ -12,6 +12,9 @@ use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+/// The mark of a directory that hides what layers below have there, by the name that overlays mounted with `userxattr`
+/// look for: to set it, no privilege is needed.
+pub(super) const OPAQUE: &str = "user.overlay.opaque";
 /// Open directories that are kept at hand.
 const OPEN_MAX: usize = 64;
 /// Bytes copied at once.
@@ -63,7 +66,6 @@ struct Last {
 /// Where a tar goes.
 pub(super) struct Place {
     top: Rc<OwnedFd>,
-    owners: bool,
     open: HashMap<PathBuf, Rc<OwnedFd>>,
     last: BTreeMap<PathBuf, Last>,
     implied: BTreeSet<PathBuf>,
@@ -73,14 +75,13 @@ pub(super) struct Place {
 
 impl Place {
     /// Makes the directory.
-    pub(super) fn make(root: &Path, owners: bool) -> io::Result<Self> {
+    pub(super) fn make(root: &Path) -> io::Result<Self> {
         std::fs::create_dir(root)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::open(root, flags, Mode::empty())?;
         rustix::fs::fchmod(&top, Mode::from_raw_mode(0o755))?;
         let mut place = Self {
             top: Rc::new(top),
-            owners,
             open: HashMap::new(),
             last: BTreeMap::new(),
             implied: BTreeSet::new(),
@@ -219,7 +220,7 @@ impl Place {
         match rustix::fs::mknodat(&*parent, name, FileType::CharacterDevice, mode, 0) {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => match open(&*parent, Path::new(name)) {
-                Ok(directory) => Ok(self.make_opaque(&directory)?),
+                Ok(directory) => Ok(Self::make_opaque(&directory)?),
                 Err(Errno::NOTDIR | Errno::LOOP) => Ok(()),
                 Err(errno) => Err(errno.into()),
             },
@@ -230,7 +231,7 @@ impl Place {
     /// Hides everything that layers below have in a directory.
     pub(super) fn opaque(&mut self, path: &Path) -> Result<(), Unmade> {
         let directory = self.parent(path)?;
-        Ok(self.make_opaque(&directory)?)
+        Ok(Self::make_opaque(&directory)?)
     }
 
     /// Makes a directory, or leaves what has its name. One that takes the place of a whiteout hides what that hid; then
@@ -241,7 +242,7 @@ impl Place {
             Err(Errno::EXIST) if is_whiteout(parent, name)? => {
                 rustix::fs::unlinkat(parent, name, AtFlags::empty())?;
                 rustix::fs::mkdirat(parent, name, mode)?;
-                self.make_opaque(&open(parent, Path::new(name))?)?;
+                Self::make_opaque(&open(parent, Path::new(name))?)?;
                 Ok(true)
             }
             Err(Errno::EXIST) | Ok(()) => Ok(false),
@@ -249,13 +250,8 @@ impl Place {
         }
     }
 
-    fn make_opaque(&self, directory: &OwnedFd) -> Result<(), Errno> {
-        // The overlay of an ordinary user looks for another name.
-        let name = match self.owners {
-            true => "trusted.overlay.opaque",
-            false => "user.overlay.opaque",
-        };
-        rustix::fs::fsetxattr(directory, name, b"y", XattrFlags::empty())
+    fn make_opaque(directory: &OwnedFd) -> Result<(), Errno> {
+        rustix::fs::fsetxattr(directory, OPAQUE, b"y", XattrFlags::empty())
     }
 
     /// A directory that an entry's parents lie in; made where it is missing, never through a link.

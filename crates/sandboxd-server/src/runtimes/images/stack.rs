@@ -57,13 +57,9 @@ fn ask(layer: &Path, path: &Path) -> io::Result<Says> {
 }
 
 fn is_opaque(directory: &OwnedFd) -> bool {
-    ["trusted.overlay.opaque", "user.overlay.opaque"]
-        .iter()
-        .any(|name| {
-            let mut value = [0; 1];
-            let got = rustix::fs::fgetxattr(directory, *name, &mut value[..]);
-            got.is_ok_and(|length| length == 1) && value == *b"y"
-        })
+    let mut value = [0; 1];
+    let got = rustix::fs::fgetxattr(directory, place::OPAQUE, &mut value[..]);
+    got.is_ok_and(|length| length == 1) && value == *b"y"
 }
 
 /// The text of a file as a sandbox over these layers (the topmost first) sees it, up to a number of bytes; empty where

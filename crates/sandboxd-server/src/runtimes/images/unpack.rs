@@ -100,7 +100,7 @@ impl From<EntryError> for UnpackError {
 
 /// Unpacks a tar into `root`, which is made, and reads it to its very end.
 pub(super) fn unpack(tar: impl Read, root: &Path, rules: &Rules) -> Result<Unpacked, UnpackError> {
-    let mut place = Place::make(root, rules.owners)?;
+    let mut place = Place::make(root)?;
     let mut archive = tar::Archive::new(tar);
     let mut entries = Entries::of(&mut archive)?;
     let mut done = Unpacked::default();

@@ -1,6 +1,7 @@
 //! Hostile and ordinary archives.
 
 use super::super::made::Tar;
+use super::super::place;
 use super::*;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use tar::EntryType;
@@ -230,15 +231,9 @@ fn whiteouts_hide_what_is_below_and_not_what_is_beside_them() {
     for name in ["etc/hosts", "etc/group", "new/file", "old/file"] {
         assert!(root.join(name).is_file(), "{name}");
     }
-    let owned = rustix::process::geteuid().is_root();
-    let name = if owned {
-        "trusted.overlay.opaque"
-    } else {
-        "user.overlay.opaque"
-    };
     let opaque = |directory: &str| {
         let mut value = [0; 8];
-        rustix::fs::getxattr(root.join(directory), name, &mut value[..]) == Ok(1)
+        rustix::fs::getxattr(root.join(directory), place::OPAQUE, &mut value[..]) == Ok(1)
     };
     assert!(opaque("new") && opaque("old") && opaque("third") && !opaque("etc"));
     assert!(!root.join(".wh..wh.plnk").exists());
