@@ -12,7 +12,7 @@ use crate::sys;
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
 use sandboxd_jail::plan::Plan;
-use sandboxd_jail::report::{EXECUTING, Failure, Step};
+use sandboxd_jail::report::{Failure, Step, executing};
 use sandboxd_jail::wire::Create;
 
 /// What the child keeps to its end.
@@ -92,12 +92,12 @@ fn walls(
     // From here on nothing may be gained any more; the filter is last, since it forbids what the others need.
     capabilities::drop_to(&template.capabilities)?;
     capabilities::gain_no_more()?;
-    landlock::restrict()?;
+    let landlock = landlock::restrict()?;
     rustix::process::umask(umask);
     let clone3 = shown.leaves.is_some();
     let ready = exec::prepare(assignment, &held, shown.leaves.as_ref())?;
     seccomp::install(clone3, template.plain_modes)?;
-    let _ = rustix::io::write(&held.report, EXECUTING);
+    let _ = rustix::io::write(&held.report, &executing(landlock));
     let errno = sys::execveat(&held.program, &ready.argv, &ready.env);
     Err(Failure {
         step: Step::Exec,

@@ -1,15 +1,29 @@
 //! How a failed step is told: step and cause, straight from the child to the daemon over a pipe.
 //!
-//! The child writes [`EXECUTING`] as its last act before it becomes the guest; the pipe's end then means that it did.
+//! The child writes [`executing`] as its last act before it becomes the guest; the pipe's end then means that it did.
 //! A pipe that ends without either means that the child died on the way.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What the child writes when every wall stands and only the exec is left.
-pub const EXECUTING: &[u8] = b"x";
+/// With what begins [`executing`].
+const EXECUTING: u8 = b'x';
 /// Most bytes of a report; a pipe takes as many at once.
 pub const REPORT_BYTES_MAX: usize = 4096;
+
+/// What the child writes when every wall stands and only the exec is left: with it, which generation of Landlock holds it,
+/// and none where the kernel has none.
+pub const fn executing(landlock: u8) -> [u8; 2] {
+    [EXECUTING, landlock]
+}
+
+/// Reads [`executing`], and what follows it: a failure of the exec.
+pub const fn read_executing(told: &[u8]) -> Option<(u8, &[u8])> {
+    match told {
+        [EXECUTING, landlock, rest @ ..] => Some((*landlock, rest)),
+        _ => None,
+    }
+}
 
 /// A step of the set-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -171,6 +171,45 @@ pub(crate) fn join_keyring() -> Result<(), Errno> {
     Ok(())
 }
 
+/// What a key and a search are about, in the tests of the keyring.
+#[cfg(test)]
+const SESSION_KEYRING: c_int = -3;
+
+/// Adds a key of a user's own to the session keyring.
+#[cfg(test)]
+pub(crate) fn add_to_keyring(name: &std::ffi::CStr) -> Result<(), Errno> {
+    // SAFETY: the strings end with NUL, the payload is as long as is said, and the kernel copies all of them.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_add_key,
+            c"user".as_ptr(),
+            name.as_ptr(),
+            b"x".as_ptr(),
+            1_usize,
+            SESSION_KEYRING,
+        )
+    })?;
+    Ok(())
+}
+
+/// Searches the session keyring.
+#[cfg(test)]
+pub(crate) fn find_in_keyring(name: &std::ffi::CStr) -> Result<(), Errno> {
+    const KEYCTL_SEARCH: c_int = 10;
+    // SAFETY: the strings end with NUL and outlive the call.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_keyctl,
+            KEYCTL_SEARCH,
+            SESSION_KEYRING,
+            c"user".as_ptr(),
+            name.as_ptr(),
+            0,
+        )
+    })?;
+    Ok(())
+}
+
 /// The generation of Landlock that the kernel speaks.
 pub(crate) fn landlock_generation() -> Result<i64, Errno> {
     const VERSION: c_int = 1;

@@ -130,7 +130,7 @@ pub(crate) struct RunArguments {
 
     /// Go on although this host cannot enforce these ceilings, and do not mention them
     ///
-    /// Names from: memory, cpus, cpu_shares, pids, disk, network, oci_runtime, uid_range, workspace_owner.
+    /// Names from: memory, cpus, cpu_shares, pids, disk, network, oci_runtime, uid_range, workspace_owner, landlock.
     #[arg(long, value_name = "CEILING,…", value_delimiter = ',', value_parser = values::ceiling)]
     pub(crate) allow_unenforced: Vec<Ceiling>,
 
@@ -200,7 +200,7 @@ pub(crate) struct ServeArguments {
 
     /// Serve although this host cannot enforce these ceilings
     ///
-    /// Names from: memory, cpus, cpu_shares, pids, disk, network, oci_runtime, uid_range, workspace_owner.
+    /// Names from: memory, cpus, cpu_shares, pids, disk, network, oci_runtime, uid_range, workspace_owner, landlock.
     #[arg(long, value_name = "CEILING,…", value_delimiter = ',', value_parser = values::ceiling)]
     pub(crate) allow_unenforced: Vec<Ceiling>,
 

@@ -48,7 +48,7 @@ pub(crate) enum InvalidValue {
     Setting,
     /// Not a ceiling.
     #[error(
-        "not one of memory, cpus, cpu_shares, pids, disk, network, oci_runtime, uid_range, workspace_owner"
+        "not one of memory, cpus, cpu_shares, pids, disk, network, oci_runtime, uid_range, workspace_owner, landlock"
     )]
     Ceiling,
 }

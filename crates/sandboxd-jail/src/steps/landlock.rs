@@ -33,13 +33,13 @@ const fn handled(generation: i64) -> (u64, u64) {
     (MAKE_CHAR | MAKE_BLOCK | REFER | devices, scopes)
 }
 
-/// Builds it, as far as the kernel can; one that has none, or an older one that would keep files from being moved, goes
-/// without, and the daemon reports that.
-pub(crate) fn restrict() -> Result<(), Failure> {
+/// Builds it, as far as the kernel can: its generation. One that has none, or an older one that would keep files from being
+/// moved, goes without, which is a generation of zero, and the daemon reports that.
+pub(crate) fn restrict() -> Result<u8, Failure> {
     let step = at(Step::Landlock);
     let generation = match sys::landlock_generation() {
         Ok(generation) if generation >= USABLE => generation,
-        Ok(_) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) => return Ok(()),
+        Ok(_) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM) => return Ok(0),
         Err(errno) => return Err(step(errno)),
     };
     let (files, scopes) = handled(generation);
@@ -51,7 +51,8 @@ pub(crate) fn restrict() -> Result<(), Failure> {
             sys::landlock_allow(&rules, &directory, allowed).map_err(&step)?;
         }
     }
-    sys::landlock_enforce(&rules).map_err(&step)
+    sys::landlock_enforce(&rules).map_err(&step)?;
+    Ok(u8::try_from(generation).unwrap_or(u8::MAX))
 }
 
 #[cfg(test)]

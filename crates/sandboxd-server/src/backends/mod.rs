@@ -109,6 +109,8 @@ pub enum Ceiling {
     UidRange,
     /// Workspace files owned by the storage range on disk.
     WorkspaceOwner,
+    /// A second wall of Landlock.
+    Landlock,
 }
 
 impl Ceiling {
@@ -123,6 +125,7 @@ impl Ceiling {
         Self::OciRuntime,
         Self::UidRange,
         Self::WorkspaceOwner,
+        Self::Landlock,
     ];
     /// The name in configuration (`allow_unenforced`), answers and logs.
     pub const fn name(self) -> &'static str {
@@ -136,6 +139,7 @@ impl Ceiling {
             Self::OciRuntime => "oci_runtime",
             Self::UidRange => "uid_range",
             Self::WorkspaceOwner => "workspace_owner",
+            Self::Landlock => "landlock",
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::place::Place;
 use crate::wire::TOKEN;
 use std::net::TcpListener;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 pub(crate) async fn none_answers_inside() {
     let place = Place::open().await;
@@ -55,7 +55,8 @@ print(tried)
     );
     let tried: u32 = place.python_says("a", &program).await.parse().unwrap();
     assert!(tried > 150, "{tried}");
-    // The twin outside: it does listen there.
+    // The twins outside: there they do answer.
+    UnixStream::connect(&named).unwrap();
     std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     assert_eq!(place.ask(TOKEN, "GET", "/healthz", None).await.status, 200);
     place.close().await;

@@ -159,12 +159,19 @@ pub(crate) async fn no_file_lends_its_owners_rights() {
 }
 
 pub(crate) async fn the_second_wall_stands() {
-    if !landlock_is_there() {
-        println!("this kernel has no Landlock, or one that cannot let files be moved");
-        return;
-    }
     let place = Place::open().await;
     place.session("a").await;
+    // The session says what is so.
+    let shown = place.get("/sessions/a").await.ok()["enforced"]["landlock"].clone();
+    let generation = landlock();
+    assert_eq!(shown["enforced"], generation >= 2, "{shown}");
+    if generation < 2 {
+        println!("this kernel has no Landlock, or one that cannot let files be moved");
+        place.close().await;
+        return;
+    }
+    let reason = shown["reason"].as_str().unwrap_or_default();
+    assert!(reason.starts_with(&format!("Landlock {generation}:")), "{reason}");
     // The one device file that everybody may make, an overlay's mark for what is not there: no other wall refuses it.
     let said = place
         .python_says(
@@ -189,17 +196,16 @@ print('stands')
     place.close().await;
 }
 
-/// Whether the kernel of this host has it: asked by a program, since a test may call nothing unsafe.
-fn landlock_is_there() -> bool {
+/// The generation that the kernel of this host speaks, none being 0: asked by a program, since a test may call nothing
+/// unsafe.
+fn landlock() -> i32 {
     let ask = "import ctypes; print(ctypes.CDLL(None).syscall(444, None, 0, 1))";
     let output = std::process::Command::new("/usr/bin/python3")
         .args(["-c", ask])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    text.trim()
-        .parse::<i32>()
-        .is_ok_and(|generation| generation >= 2)
+    text.trim().parse().map_or(0, |generation: i32| generation.max(0))
 }
 
 pub(crate) async fn the_devices_are_the_usual_ones() {

@@ -108,6 +108,7 @@ escape! {
         the_keyring_of_whoever_started_the_service_is_left_behind,
         the_program_that_enters_is_sealed_and_holds_nothing_of_the_hosts,
     }
+    foreign_keys::{none_is_read_linked_or_asked_for}
     swapped_paths::{no_walk_is_led_outside}
     planted_links::{
         no_route_follows_them_awake_or_asleep,

@@ -66,5 +66,8 @@ print(tried)
     assert!(tried > 45, "{tried}");
     let mut buffer = [0; 8];
     assert!(udp.recv(&mut buffer).is_err(), "a packet came out");
+    // The twin: one that is sent outside does arrive.
+    udp.send_to(b"own", udp.local_addr().unwrap()).unwrap();
+    assert_eq!(udp.recv(&mut buffer).unwrap(), 3);
     place.close().await;
 }

@@ -304,7 +304,11 @@ async fn a_program_inside_cannot_hide_what_a_layer_has_by_the_marks_of_layers() 
     let files = tempfile::tempdir().unwrap();
     saved(files.path(), "marks:1", &layers_with_a_marker(), json!({}));
     import(&images, files.path(), None, &Cancel::default()).unwrap();
-    let image = house.backend.prepare(&named("marks:1")).await.unwrap();
+    let image = house
+        .backend
+        .prepare(&named("marks:1"), &Untold::watcher())
+        .await
+        .unwrap();
     let keep = SandboxSpec {
         keep_layer: true,
         ..spec(image)

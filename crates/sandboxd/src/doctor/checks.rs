@@ -213,6 +213,9 @@ fn bridge(trial: &Trial, root: bool) -> Option<Check> {
     })
 }
 
+const LANDLOCK_COSTS: &str =
+    "no second wall around mounts, devices, tracing and signals; the first ones stand without it";
+
 /// A ceiling's name here, what it costs to go without, and how to get it.
 const fn about(ceiling: Ceiling) -> (&'static str, &'static str, &'static str) {
     const BY_CGROUPS: &str = "usable cgroups: see the line about them";
@@ -261,6 +264,11 @@ const fn about(ceiling: Ceiling) -> (&'static str, &'static str, &'static str) {
             "ceiling: workspace_owner",
             "stored files belong to the user who runs sandboxd",
             "run sandboxd as root, with idmapped mounts where the files are",
+        ),
+        Ceiling::Landlock => (
+            "ceiling: landlock",
+            LANDLOCK_COSTS,
+            "a kernel that has it: see the line about Landlock",
         ),
     }
 }
@@ -337,7 +345,7 @@ fn landlock() -> Check {
             NAME,
             State::No,
             system_words(&error),
-            "no second wall around mounts, devices, tracing and signals; the first ones stand without it",
+            LANDLOCK_COSTS,
             "a kernel with CONFIG_SECURITY_LANDLOCK, and landlock in its lsm= list",
         ),
     }

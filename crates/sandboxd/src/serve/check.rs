@@ -88,9 +88,11 @@ async fn ceilings(findings: &mut Findings, config: &Config, workshop: &Workshop)
         Ceiling::Disk => {
             service.ceilings.disk_bytes_explicit || service.ceilings.disk_files_explicit
         }
-        Ceiling::Network | Ceiling::OciRuntime | Ceiling::UidRange | Ceiling::WorkspaceOwner => {
-            false
-        }
+        Ceiling::Network
+        | Ceiling::OciRuntime
+        | Ceiling::UidRange
+        | Ceiling::WorkspaceOwner
+        | Ceiling::Landlock => false,
     };
     for (ceiling, enforcement) in workshop.capabilities().await.ceilings {
         let name = ceiling.name();

@@ -9,7 +9,7 @@ fn defaults_that_are_not_enforced_are_one_line_and_accepting_them_is_silent() {
         let output = place.run(["--", "true"]);
         let lines = text(&output.stderr).lines().count();
         assert!(lines <= 1, "{who:?}: {output:?}");
-        let all = "memory,cpus,cpu_shares,pids,disk,network,oci_runtime,uid_range,workspace_owner";
+        let all = "memory,cpus,cpu_shares,pids,disk,network,oci_runtime,uid_range,workspace_owner,landlock";
         let output = place.run(["--allow-unenforced", all, "--", "true"]);
         assert_eq!(
             (code(&output), text(&output.stderr)),

@@ -524,6 +524,7 @@ fn enforced(engine: &Engine, spec: &SandboxSpec, disk: Option<Enforcement>) -> E
         Ceiling::Network | Ceiling::UidRange => true,
         Ceiling::OciRuntime => spec.oci_runtime.is_some(),
         Ceiling::WorkspaceOwner => spec.workspace.is_some(),
+        Ceiling::Landlock => true,
     };
     let mut enforced = ceilings(engine.abilities());
     enforced.retain(|ceiling, _| has(ceiling));

@@ -328,6 +328,10 @@ fn ceilings(abilities: &Abilities) -> Enforced {
                 "files belong on disk to the ids that they have inside".to_owned(),
             ),
         ),
+        (
+            Ceiling::Landlock,
+            Enforcement::Unenforced("the engine gives its containers no such rules".to_owned()),
+        ),
     ])
 }
 

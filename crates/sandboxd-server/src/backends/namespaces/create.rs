@@ -12,7 +12,7 @@ use super::plan::{self, Circumstances};
 use super::storage;
 use super::tally::Tally;
 use super::users::{COUNT, SHARED_FIRST, STORAGE_FIRST};
-use super::{HasLayer, Inner, Sandbox, cgroups, image, lock, workspace};
+use super::{HasLayer, Inner, Sandbox, cgroups, image, lock, second_wall, workspace};
 use crate::backends::engine_names;
 use crate::backends::{
     Asked, Ceiling, CreateError, Enforced, Enforcement, Meter, PreparedImage, Running, SandboxSpec,
@@ -23,7 +23,7 @@ use crate::limits::CREATE_SECONDS_MAX;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::pipe::PipeFlags;
 use sandboxd_jail::plan::{Owners, Plan, Users};
-use sandboxd_jail::report::{EXECUTING, Failure, REPORT_BYTES_MAX, Step};
+use sandboxd_jail::report::{Failure, REPORT_BYTES_MAX, Step, read_executing};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -537,7 +537,7 @@ pub(super) async fn launch(
         }
         Err(error) => return Err(step("asking the launcher", error).into()),
     };
-    await_exec(report).await.map_err(|failure| match failure {
+    half.landlock = await_exec(report).await.map_err(|failure| match failure {
         Some(failure) => failed(failure),
         None => step("starting the guest", "the first process died on the way").into(),
     })?;
@@ -615,8 +615,8 @@ fn plan_of(
     plan::plan(spec, &circumstances).map_err(|error| step("planning", error))
 }
 
-/// Waits until the child has become the guest; a failure if it told one.
-async fn await_exec(report: OwnedFd) -> Result<(), Option<Failure>> {
+/// Waits until the child has become the guest: the generation of Landlock that holds it. A failure if it told one.
+async fn await_exec(report: OwnedFd) -> Result<u8, Option<Failure>> {
     let mut receiver = pipe::Receiver::from_owned_fd(report).map_err(|_| None)?;
     let mut told = Vec::new();
     let mut buffer = [0_u8; 512];
@@ -626,11 +626,11 @@ async fn await_exec(report: OwnedFd) -> Result<(), Option<Failure>> {
             Ok(read) => told.extend_from_slice(buffer.get(..read).unwrap_or_default()),
         }
     }
-    let rest = told.strip_prefix(EXECUTING).unwrap_or(&told);
-    match rest {
-        [] if !told.is_empty() => Ok(()),
-        [] => Err(None),
-        report => Err(Failure::decode(report).ok()),
+    match read_executing(&told) {
+        Some((landlock, [])) => Ok(landlock),
+        Some((_, report)) => Err(Failure::decode(report).ok()),
+        None if told.is_empty() => Err(None),
+        None => Err(Failure::decode(&told).ok()),
     }
 }
 
@@ -652,6 +652,7 @@ pub(super) fn settle(
         let shared = Enforcement::Unenforced(why.to_owned());
         own.insert(Ceiling::UidRange, shared);
     }
+    own.insert(Ceiling::Landlock, second_wall::enforcement(half.landlock));
     if spec.disk_bytes.is_some() || spec.disk_files.is_some() {
         own.insert(Ceiling::Disk, storage::enforcement(spec));
     }
@@ -689,7 +690,7 @@ fn enforced(inner: &Inner, spec: &SandboxSpec, own: Enforced) -> Enforced {
         Ceiling::Pids => spec.pids.is_some(),
         Ceiling::Disk => spec.disk_bytes.is_some() || spec.disk_files.is_some(),
         Ceiling::Network | Ceiling::UidRange => true,
-        Ceiling::WorkspaceOwner | Ceiling::OciRuntime => false,
+        Ceiling::WorkspaceOwner | Ceiling::OciRuntime | Ceiling::Landlock => false,
     };
     let mut enforced: Enforced = inner
         .ceilings

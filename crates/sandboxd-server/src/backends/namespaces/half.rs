@@ -50,6 +50,8 @@ pub(super) struct Half {
     pub(super) layer_is_old: bool,
     /// The host went down while that layer was in use.
     pub(super) layer_is_torn: bool,
+    /// The generation of Landlock that holds it, as its first process told; none is 0.
+    pub(super) landlock: u8,
     /// Its address.
     pub(super) network: Option<u16>,
     /// Whether cgroup directories may have been made.
@@ -83,6 +85,7 @@ impl Half {
             layer: HasLayer::No,
             layer_is_old: false,
             layer_is_torn: false,
+            landlock: 0,
             network: None,
             cgroups: false,
             child: None,

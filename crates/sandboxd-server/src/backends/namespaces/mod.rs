@@ -7,6 +7,7 @@
 //! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
 //! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
 //!   [`ending`]: and back. [`pool`]: sandboxes that are made before anybody asks. [`meter`]: what its ceilings have done.
+//! - [`second_wall`]: what Landlock holds.
 //! - [`storage`]: the limit of what is stored where no quota keeps it. [`on_disk`]: what is stored, seen from beside the
 //!   service.
 //! - [`probe`]: what this host can do.
@@ -29,6 +30,7 @@ mod pool;
 mod probe;
 mod program_file;
 mod programs;
+mod second_wall;
 mod storage;
 mod sys;
 mod users;

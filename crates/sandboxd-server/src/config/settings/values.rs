@@ -292,7 +292,7 @@ pub(super) fn ceiling_names(text: &str) -> Result<Vec<Ceiling>, &'static str> {
         .map(|name| {
             let all = Ceiling::ALL.iter().copied();
             all.into_iter().find(|ceiling| ceiling.name() == name).ok_or(
-                "expected names out of memory, cpus, cpu_shares, pids, disk, network, oci_runtime, uid_range, workspace_owner",
+                "expected names out of memory, cpus, cpu_shares, pids, disk, network, oci_runtime, uid_range, workspace_owner, landlock",
             )
         })
         .collect()

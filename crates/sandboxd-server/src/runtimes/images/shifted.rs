@@ -71,7 +71,7 @@ fn copy(from: &Path, to: &Path, first: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let top = rustix::fs::open(from, flags, Mode::empty())?;
     let mut copying = Copying {
-        to: Place::make(to, true)?,
+        to: Place::make(to)?,
         first,
         linked: HashMap::new(),
     };
@@ -178,7 +178,7 @@ fn extended(file: impl AsFd) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     names.truncate(length);
     let mut all = Vec::new();
     for name in names.split(|byte| *byte == 0) {
-        if !name.starts_with(b"user.") && !name.starts_with(b"trusted.overlay.") {
+        if !name.starts_with(b"user.") {
             continue;
         }
         let mut value = vec![0_u8; ATTRIBUTE_BYTES_MAX];
@@ -221,7 +221,7 @@ mod tests {
         )
         .unwrap();
         let opaque = File::open(root.join("usr")).unwrap();
-        let name = "trusted.overlay.opaque";
+        let name = "user.overlay.opaque";
         rustix::fs::fsetxattr(&opaque, name, b"y", rustix::fs::XattrFlags::empty()).unwrap();
         let store = Images::at_home(home.path());
         let first = 0x7000_0000;
