@@ -172,16 +172,17 @@ pub(crate) async fn the_second_wall_stands() {
     }
     let reason = shown["reason"].as_str().unwrap_or_default();
     assert!(reason.starts_with(&format!("Landlock {generation}:")), "{reason}");
-    // The one device file that everybody may make, an overlay's mark for what is not there: no other wall refuses it.
+    // Asked first, it refuses by another word than the wall behind it, which would say that there is no right to.
     let said = place
         .python_says(
             "a",
             r"
 import errno, os, stat
 for directory in ('/workspace', '/tmp', '/root', '/dev/shm'):
-    try: os.mknod(directory + '/mark', stat.S_IFCHR | 0o600, os.makedev(0, 0))
-    except OSError as error: assert error.errno == errno.EACCES, (directory, error)
-    else: raise AssertionError(directory)
+    for kind, device in ((stat.S_IFBLK, os.makedev(7, 0)), (stat.S_IFCHR, os.makedev(1, 1))):
+        try: os.mknod(directory + '/device', kind | 0o600, device)
+        except OSError as error: assert error.errno == errno.EACCES, (directory, error)
+        else: raise AssertionError(directory)
     # The twins: what is no device, moved and linked from one directory to another.
     os.mkfifo(directory + '/queue'); os.makedirs(directory + '/d/e')
     os.rename(directory + '/queue', directory + '/d/e/queue'); os.link(directory + '/d/e/queue', directory + '/d/again')

@@ -9,7 +9,7 @@ pub(super) fn enforcement(generation: u8) -> Enforcement {
             let why = "this kernel has none, or one that would keep files from being moved; the first walls stand without it";
             return Enforcement::Unenforced(why.to_owned());
         }
-        ..=4 => "",
+        1..=4 => "",
         5 => ", requests to devices",
         6.. => ", requests to devices, signals, abstract sockets",
     };
