@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-// The rooms that read them, without the service that they are in: its build takes half an hour here.
+// The rooms that read them, without the service that they are in, whose build takes long.
 #[expect(dead_code, reason = "the service uses more of it")]
 #[path = "../../crates/sandboxd-server/src/limits.rs"]
 mod limits;
