@@ -249,7 +249,11 @@ async fn native_files_that_are_off_are_409_before_the_path_is_looked_at() {
             assert_eq!(policy[flag], false);
         }
     }
-    let session = Session::open(&[("SANDBOXD_SANDBOX_UID", "1000")]).await;
+    let session = Session::open(&[
+        ("SANDBOXD_SANDBOX_UID", "1000"),
+        ("SANDBOXD_RUNTIMES", "host=host"),
+    ])
+    .await;
     let policy = session.service.get("/policy").await.ok();
     assert_eq!(
         (&policy["native_files"], &policy["native_writes"]),

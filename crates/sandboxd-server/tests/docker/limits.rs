@@ -13,7 +13,9 @@ async fn a_container_has_the_walls_and_ceilings_that_are_asked_for() {
     let place = home
         .service(|service| {
             service.persist_containers = true;
-            service.sandbox_uid = Some(1000);
+            for runtime in service.runtimes.values_mut() {
+                runtime.user = Some(1000);
+            }
         })
         .await;
     let id = home.id("a");

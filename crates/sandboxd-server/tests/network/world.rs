@@ -232,7 +232,8 @@ impl World {
         }
         inside.push_str("ip -6 addr add fd00:ec2::254/128 dev lo nodad\nip -6 addr add 2606:4700::1111/128 dev lo nodad\n");
         sh(&format!(
-            "ip link set lo up
+            "echo 0 > /proc/sys/net/ipv4/ip_forward
+             ip link set lo up
              ip link add up0 type veth peer name net0 netns {pid}
              ip addr add {HOST}/24 dev up0
              ip addr add {HOST_PUBLIC}/32 dev up0

@@ -10,7 +10,9 @@ fn on_a_host(place: &Place, script: &str, words: &[&str]) -> Output {
     let wrapped = place.command();
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "--propagation", "private", "--"]);
-    let script = format!("ip link set lo up\n{script}\nexec \"$@\"");
+    // The kernel may give a namespace what somebody else has switched on for the host.
+    let script =
+        format!("echo 0 > /proc/sys/net/ipv4/ip_forward\nip link set lo up\n{script}\nexec \"$@\"");
     command.args(["sh", "-ec", &script, "sh"]);
     command.arg(wrapped.get_program()).args(words);
     command.env_clear();
