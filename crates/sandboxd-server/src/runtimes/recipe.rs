@@ -3,7 +3,7 @@
 //! - [`Recipe`]: what is to be in an image, with the contract's fields (`RuntimeConfig`).
 //! - [`rules`]: what no recipe may hold, so that a package's name is never read as something else.
 //! - [`steps`]: a recipe's normal form, which every backend that builds carries out.
-//! - [`builtin`]: the recipes that there are by name.
+//! - [`mod@builtin`]: the recipes that there are by name.
 
 mod builtin;
 mod rules;

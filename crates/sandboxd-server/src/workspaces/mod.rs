@@ -4,7 +4,7 @@
 //! - [`Workspaces`]: makes, finds, ages and removes them, and walks them for a session without a sandbox.
 //! - `archive`: reads them for the operator, whether a session exists or not.
 //! - `host_files`: the native file rule on one directory, by the descriptor walk.
-//! - [`stored`]: what there is, seen from beside the service.
+//! - [`mod@stored`]: what there is, seen from beside the service.
 //!
 //! Each operation runs on a thread of its own; what it holds is held until that thread is done, also when nobody waits
 //! for it any more.
