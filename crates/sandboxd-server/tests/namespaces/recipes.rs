@@ -138,6 +138,33 @@ async fn each_step_is_a_layer_over_those_before() {
     house.close().await;
 }
 
+/// What one build leaves in its caches, another one mounts: a link in the place of a cache leads inside, and never out.
+#[tokio::test]
+async fn a_cache_that_a_step_swaps_for_a_link_leads_nowhere_outside() {
+    if !is_root() {
+        return;
+    }
+    let (state, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let house = house(state.path(), alone()).await;
+    let swap = format!(
+        "mkdir -p /srv/out && cd /var/cache/sandboxd && rm -rf pip npm ca.pem && ln -s {} pip && ln -s /srv/out npm && ln -s \
+         /srv/out/ca ca.pem",
+        outside.path().display()
+    );
+    let write = "cd /var/cache/sandboxd && echo twin >npm/canary; echo won >pip/canary; cat /srv/out/canary";
+    let (image, told) = built(&house, &recipe(&[&swap, write])).await;
+    assert!(told.contains(&"| twin".to_owned()), "{told:?}");
+    // The next build of the recipe mounts what this one left.
+    let next = "ls /var/cache/sandboxd/pip/canary || echo nothing";
+    let (again, told) = built(&house, &recipe(&[&swap, write, next])).await;
+    assert!(told.contains(&"| nothing".to_owned()), "{told:?}");
+    assert!(again.is_ok() && std::fs::read_dir(outside.path()).unwrap().next().is_none());
+    let sandbox = house.rent(&spec(image.unwrap())).await;
+    assert_eq!(sandbox.says("cat /srv/out/canary").await, "twin");
+    sandbox.end().await;
+    house.close().await;
+}
+
 #[tokio::test]
 async fn a_step_that_fails_says_how_it_ended_and_keeps_what_was_done() {
     if !is_root() {
