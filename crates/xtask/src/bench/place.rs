@@ -10,6 +10,7 @@ use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Rounds of a race at most, where nobody says otherwise.
@@ -81,7 +82,10 @@ fn once<T>(cell: &Once<T>, make: impl FnOnce() -> anyhow::Result<T>) -> anyhow::
 
 /// A folder that nobody else has; whoever asks for it removes it.
 pub(crate) fn own_folder(name: &str) -> anyhow::Result<PathBuf> {
-    let name = format!("sandboxd-bench-{}-{name}", std::process::id());
+    /// Several of one name may be there at once.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("sandboxd-bench-{}-{name}-{number}", std::process::id());
     let folder = std::env::temp_dir().join(name);
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     Ok(folder)
