@@ -13,6 +13,12 @@ const FETCHING: &str = "{prefix}  {bar:30}  {bytes:>11} of {total_bytes:<11}  {m
 const BUILDING: &str = "{prefix}  {bar:30}  {pos} of {len} steps  {wide_msg}";
 /// The bar of a build, beside those of blobs.
 const STEPS: &str = "steps";
+/// While a file is read that is imported.
+const READING: &str = "{prefix}  {bar:30}  {bytes:>11} of {total_bytes:<11}  {msg}";
+/// While something is read of which nobody knows how long it is.
+const READING_ON: &str = "{prefix}  {spinner}  {bytes:>11}  {msg}";
+/// The bar of what is read.
+const READ: &str = "read";
 /// And when there are no more.
 const STANDING: &str = "{prefix}  {msg}";
 
@@ -76,6 +82,11 @@ fn line(event: Event<'_>) -> Option<String> {
             output::size(size),
             output::size(had)
         ),
+        Event::Reading {
+            what,
+            size: Some(size),
+        } => format!("{what}: reading {}", output::size(size)),
+        Event::Reading { what, size: None } => format!("{what}: reading"),
         Event::Unpacking { blob } => format!("{}: unpacking", blob.short()),
         Event::Ready { blob } => format!("{}: ready", blob.short()),
         Event::Step {
@@ -92,7 +103,7 @@ fn line(event: Event<'_>) -> Option<String> {
         Event::Again { why, wait } => {
             format!("{why}; again in {:.1} s", wait.as_secs_f64())
         }
-        Event::Fetched { .. } => return None,
+        Event::Fetched { .. } | Event::Read { .. } => return None,
     })
 }
 
@@ -129,6 +140,21 @@ fn draw(all: &MultiProgress, bars: &mut HashMap<String, ProgressBar>, event: Eve
         }
         Event::Fetched { blob, bytes } => {
             if let Some(bar) = bars.get(blob.hex()) {
+                bar.inc(bytes);
+            }
+        }
+        Event::Reading { what, size } => {
+            let bar = bars
+                .entry(READ.to_owned())
+                .or_insert_with(|| all.add(ProgressBar::new(0)));
+            let template = if size.is_some() { READING } else { READING_ON };
+            bar.set_style(style(template));
+            bar.set_prefix(output::printable(what));
+            bar.set_length(size.unwrap_or(0));
+            bar.set_position(0);
+        }
+        Event::Read { bytes } => {
+            if let Some(bar) = bars.get(READ) {
                 bar.inc(bytes);
             }
         }

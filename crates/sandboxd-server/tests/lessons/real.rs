@@ -69,7 +69,7 @@ impl Real {
     /// An image in its store: this directory as a root filesystem, with a user for its programs.
     pub(crate) fn image(&self, name: &str, root: &std::path::Path, user: &str) {
         use sandboxd_server::runtimes::images::digest::Digest;
-        use sandboxd_server::runtimes::images::{Cancel, Images, import};
+        use sandboxd_server::runtimes::images::{Cancel, Images, Untold, import};
         let mut layer = tar::Builder::new(Vec::new());
         layer.follow_symlinks(false);
         layer.append_dir_all(".", root).expect("a tar");
@@ -89,7 +89,7 @@ impl Real {
             std::fs::write(saved.path().join(name), content).expect("a file");
         }
         let store = Images::of(&self.home.path().join("state"));
-        import(&store, saved.path(), None, &Cancel::default()).expect("an image");
+        import(&store, saved.path(), None, &Cancel::default(), &Untold).expect("an image");
     }
 
     pub(crate) async fn send(&self, method: &str, path: &str, body: Option<Value>) -> Reply {

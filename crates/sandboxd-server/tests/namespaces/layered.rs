@@ -198,7 +198,7 @@ async fn an_image_in_use_is_not_removed_and_a_kept_layer_wakes_over_its_own() {
     let [below, above] = layers();
     let version = |layers: &[Vec<u8>]| {
         saved(files.path(), "app:1", layers, json!({}));
-        let imported = import(&images, files.path(), None, &Cancel::default());
+        let imported = import(&images, files.path(), None, &Cancel::default(), &Untold);
         imported.unwrap().remove(0).id
     };
     let first = version(std::slice::from_ref(&below));
@@ -275,7 +275,7 @@ async fn an_ordinary_user_has_layers_too() {
     let images = Images::of(state.path());
     let files = tempfile::tempdir().unwrap();
     saved(files.path(), "app:1", &layers(), json!({}));
-    import(&images, files.path(), None, &Cancel::default()).unwrap();
+    import(&images, files.path(), None, &Cancel::default(), &Untold).unwrap();
     let image = house
         .backend
         .prepare(&named("app:1"), &Untold::watcher())
@@ -303,7 +303,7 @@ async fn a_program_inside_cannot_hide_what_a_layer_has_by_the_marks_of_layers() 
     let images = Images::of(&house.state);
     let files = tempfile::tempdir().unwrap();
     saved(files.path(), "marks:1", &layers_with_a_marker(), json!({}));
-    import(&images, files.path(), None, &Cancel::default()).unwrap();
+    import(&images, files.path(), None, &Cancel::default(), &Untold).unwrap();
     let image = house
         .backend
         .prepare(&named("marks:1"), &Untold::watcher())
@@ -360,7 +360,7 @@ async fn many_layers_make_one_image() {
     }
     let files = tempfile::tempdir().unwrap();
     saved(files.path(), "deep:1", &all, json!({}));
-    import(&images, files.path(), None, &Cancel::default()).unwrap();
+    import(&images, files.path(), None, &Cancel::default(), &Untold).unwrap();
     let image = house
         .backend
         .prepare(&named("deep:1"), &Untold::watcher())

@@ -2,7 +2,7 @@
 
 use crate::registry::store;
 use sandboxd_server::runtimes::images::digest::Digest;
-use sandboxd_server::runtimes::images::{Cancel, ImageError, Images, import};
+use sandboxd_server::runtimes::images::{Cancel, ImageError, Images, Untold, import};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
@@ -20,7 +20,7 @@ fn ours(tar: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
     std::fs::write(saved.join("manifest.json"), manifest.to_string()).unwrap();
     std::fs::write(saved.join("config"), config.to_string()).unwrap();
     std::fs::write(saved.join("layer"), tar).unwrap();
-    match import(&images, &saved, None, &Cancel::default()) {
+    match import(&images, &saved, None, &Cancel::default(), &Untold) {
         Ok(imported) => Some(paths_in(&images, &imported[0].id)),
         Err(ImageError::Layer { .. }) => None,
         Err(other) => panic!("{other}"),

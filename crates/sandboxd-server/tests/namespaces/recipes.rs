@@ -30,7 +30,14 @@ async fn house(state: &Path, settings: BuildSettings) -> House {
         )
         .unwrap();
         std::fs::write(root.path().join("etc/group"), "root:x:0:\n").unwrap();
-        import(&images, root.path(), Some(&name), &Cancel::default()).unwrap();
+        import(
+            &images,
+            root.path(),
+            Some(&name),
+            &Cancel::default(),
+            &Untold,
+        )
+        .unwrap();
     }
     let nothing = Settings {
         pull: Pull::Never,

@@ -297,7 +297,9 @@ impl Progress for Heard {
             Event::Storing { .. }
             | Event::Unpacking { .. }
             | Event::Ready { .. }
-            | Event::Fetched { .. } => return,
+            | Event::Fetched { .. }
+            | Event::Reading { .. }
+            | Event::Read { .. } => return,
         };
         self.0.lock().unwrap().push(text);
     }

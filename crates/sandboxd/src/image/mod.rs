@@ -99,15 +99,17 @@ fn pull(store: &Images, config: &Config, names: &[String]) -> Result<(), Failure
 fn import(store: &Images, path: &Path, name: Option<&str>) -> Result<(), Failure> {
     let name = name.map(Reference::parse).transpose().map_err(failed)?;
     let cancel = Cancel::default();
+    let shown = Shown::for_image(&path.display().to_string());
     let imported = if path == Path::new("-") {
         let stdin = std::io::stdin()
             .as_fd()
             .try_clone_to_owned()
             .map_err(failed)?;
-        images::import_stream(store, File::from(stdin), name.as_ref(), &cancel)
+        images::import_stream(store, File::from(stdin), name.as_ref(), &cancel, &shown)
     } else {
-        images::import(store, path, name.as_ref(), &cancel)
+        images::import(store, path, name.as_ref(), &cancel, &shown)
     };
+    shown.end();
     for Imported { id, names } in imported.map_err(failed)? {
         for name in names {
             output::say(&format!("{name}  {id}"));

@@ -17,5 +17,6 @@ mod sessions;
 mod streams;
 mod supervised;
 mod support;
+mod terminal;
 mod usage;
 mod workspaces;

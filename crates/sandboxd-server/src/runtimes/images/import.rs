@@ -9,6 +9,7 @@ use super::config;
 use super::digest::Digest;
 use super::error::{ImageError, at};
 use super::manifest::{Descriptor, Document, for_this_machine};
+use super::progress::{Progress, Told};
 use super::reference::Reference;
 use super::store::Images;
 use super::stream::{self, Cancel};
@@ -43,16 +44,23 @@ pub fn import(
     path: &Path,
     name: Option<&Reference>,
     cancel: &Cancel,
+    progress: &dyn Progress,
 ) -> Result<Vec<Imported>, ImageError> {
     let found = std::fs::metadata(path).map_err(at(path))?;
     if found.is_dir() {
         if pack::exists(&path.join("oci-layout")) || pack::exists(&path.join("manifest.json")) {
-            return archive(images, &Members::Directory(path.to_owned()), name, cancel);
+            return archive(
+                images,
+                &Members::Directory(path.to_owned()),
+                name,
+                cancel,
+                progress,
+            );
         }
-        return rootfs_directory(images, path, needed(path, name)?, cancel);
+        return rootfs_directory(images, path, needed(path, name)?, cancel, progress);
     }
     let file = File::open(path).map_err(at(path))?;
-    from(images, file, found.is_file(), path, name, cancel)
+    from(images, file, found.is_file(), path, name, cancel, progress)
 }
 
 /// Imports what comes out of a reader, such as stdin. Blocks.
@@ -65,8 +73,17 @@ pub fn import_stream(
     reader: File,
     name: Option<&Reference>,
     cancel: &Cancel,
+    progress: &dyn Progress,
 ) -> Result<Vec<Imported>, ImageError> {
-    from(images, reader, false, Path::new("-"), name, cancel)
+    from(
+        images,
+        reader,
+        false,
+        Path::new("-"),
+        name,
+        cancel,
+        progress,
+    )
 }
 
 fn from(
@@ -76,18 +93,22 @@ fn from(
     path: &Path,
     name: Option<&Reference>,
     cancel: &Cancel,
+    progress: &dyn Progress,
 ) -> Result<Vec<Imported>, ImageError> {
     let home = images.home();
     // What cannot be read twice, or not from the middle, is laid down first.
     let lock = format!("import-{}", crate::id::SandboxId::generate());
     let _laying = locks::take(home, &lock, cancel).map_err(at(home))?;
     let laid = locks::making(home, &lock).map_err(at(home))?;
+    let shown = path.display().to_string();
     let outcome = (|| {
         let packed = stream::is_packed(&mut file, seekable).map_err(at(path))?;
         if !seekable || packed.is_packed {
             let size = file.metadata().map(|found| found.len()).unwrap_or(0);
             let most = if seekable { size } else { u64::MAX / 1024 };
-            let stored = io::Cursor::new(packed.head).chain(file);
+            let whole = seekable.then_some(size);
+            let told = Told::reading(&shown, whole, file, progress);
+            let stored = io::Cursor::new(packed.head).chain(told);
             let whole = laid.join("archive");
             let mut tar = stream::tar_of(stored, most, cancel.clone()).map_err(at(path))?;
             let mut out = File::create_new(&whole).map_err(at(&whole))?;
@@ -97,12 +118,13 @@ fn from(
         }
         let members = Members::index(file.try_clone().map_err(at(path))?).map_err(at(path))?;
         if members.has("oci-layout") || members.has("manifest.json") {
-            return archive(images, &members, name, cancel);
+            return archive(images, &members, name, cancel, progress);
         }
         let name = needed(path, name)?;
         let size = file.metadata().map_err(at(path))?.len();
         file.seek(SeekFrom::Start(0)).map_err(at(path))?;
-        rootfs(images, file, size, name, cancel)
+        let tar = Told::reading(&shown, Some(size), file, progress);
+        rootfs(images, tar, size, name, cancel)
     })();
     locks::discard(&laid).map_err(at(&laid))?;
     locks::forget(home, &lock);
@@ -139,6 +161,7 @@ fn rootfs_directory(
     path: &Path,
     name: &Reference,
     cancel: &Cancel,
+    progress: &dyn Progress,
 ) -> Result<Vec<Imported>, ImageError> {
     let path = path.canonicalize().map_err(at(path))?;
     super::looks_like_a_root(std::slice::from_ref(&path)).map_err(ImageError::Useless)?;
@@ -148,7 +171,8 @@ fn rootfs_directory(
             let writer = io::BufWriter::with_capacity(256 * 1024, writer);
             pack::pack(&path, writer)
         });
-        let outcome = rootfs(images, reader, u64::MAX / 1024, name, cancel);
+        let tar = Told::reading(&path.display().to_string(), None, reader, progress);
+        let outcome = rootfs(images, tar, u64::MAX / 1024, name, cancel);
         let packed = packing.join().unwrap_or(Ok(()));
         match (outcome, packed) {
             // The reader sees only an end in the middle; the packer knows why.
@@ -188,6 +212,7 @@ fn archive(
     members: &Members,
     name: Option<&Reference>,
     cancel: &Cancel,
+    progress: &dyn Progress,
 ) -> Result<Vec<Imported>, ImageError> {
     let _adding = locks::adding(images.home()).map_err(at(images.home()))?;
     let mut found: Vec<Brought> = Vec::new();
@@ -249,6 +274,7 @@ fn archive(
         }
         for (wanted, file) in wanted.iter().zip(&layers) {
             let (reader, size) = members.open(file)?;
+            let reader = Told::reading(wanted.short(), Some(size), reader, progress);
             images.add_layer(wanted, reader, size, cancel)?;
         }
         let id = images.add_image(&config, None, &names)?;

@@ -2,8 +2,11 @@
 //! attributes, so that the same directory always gives the same layer; and what a sandbox changed, as the layer that
 //! changes the same.
 
+use super::place;
 use super::unpack::UnpackError;
-use rustix::fs::{AtFlags, FileType};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write};
@@ -49,7 +52,10 @@ fn packed(
     changes: Option<Changes<'_>>,
     out: impl Write,
 ) -> Result<(), UnpackError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let top = rustix::fs::open(directory, flags, Mode::empty()).map_err(io::Error::from)?;
     let mut packer = Packer {
+        top,
         tar: Builder::new(out),
         links: HashMap::new(),
         changes,
@@ -60,6 +66,7 @@ fn packed(
 }
 
 struct Packer<'a, W: Write> {
+    top: OwnedFd,
     tar: Builder<W>,
     links: HashMap<(u64, u64), PathBuf>,
     changes: Option<Changes<'a>>,
@@ -150,7 +157,8 @@ impl<W: Write> Packer<'_, W> {
                 });
             }
         }
-        attributes(&full, &mut records)?;
+        let file = self.open(path, &found)?;
+        attributes(&file, &mut records)?;
         self.check_notes(path, &full)?;
         if kind == FileType::Directory {
             let opaque = self.changes.is_some() && overlay_note(&full, "opaque");
@@ -160,10 +168,44 @@ impl<W: Write> Packer<'_, W> {
                 false => Ok(()),
             };
         }
-        let file = File::open(&full)?;
         let size = file.metadata()?.len();
         header.set_size(size);
         self.add(header, shown, records, file.take(size))
+    }
+
+    /// Opens what was found at a path. Somebody may change the directory meanwhile: nothing is followed out of it.
+    fn open(&self, path: &Path, found: &fs::Metadata) -> Result<File, UnpackError> {
+        let changed = || UnpackError::Refused {
+            entry: path.display().to_string(),
+            why: "it was changed while it was read",
+        };
+        let opened = match path.file_name() {
+            None => place::open(&self.top, path),
+            Some(name) => {
+                let parent = path.parent().unwrap_or(Path::new(""));
+                place::open(&self.top, parent).and_then(|parent| {
+                    let flags =
+                        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                    rustix::fs::openat(parent, name, flags, Mode::empty())
+                })
+            }
+        };
+        let file = match opened {
+            Ok(file) => File::from(file),
+            Err(Errno::LOOP | Errno::XDEV | Errno::NOTDIR | Errno::NOENT) => return Err(changed()),
+            Err(errno) => {
+                return Err(UnpackError::Entry {
+                    entry: path.display().to_string(),
+                    cause: errno.into(),
+                });
+            }
+        };
+        let now = file.metadata()?;
+        if (now.dev(), now.ino()) == (found.dev(), found.ino()) {
+            Ok(file)
+        } else {
+            Err(changed())
+        }
     }
 
     /// The id that a sandbox sees.
@@ -245,9 +287,9 @@ fn name(
     }
 }
 
-fn attributes(path: &Path, records: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
+fn attributes(file: &File, records: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
     let mut names = vec![0_u8; ATTRIBUTES_BYTES_MAX];
-    let length = match rustix::fs::listxattr(path, &mut names[..]) {
+    let length = match rustix::fs::flistxattr(file, &mut names[..]) {
         Err(rustix::io::Errno::NOTSUP) => return Ok(()),
         length => length?,
     };
@@ -264,7 +306,7 @@ fn attributes(path: &Path, records: &mut Vec<(String, Vec<u8>)>) -> io::Result<(
             continue;
         }
         let mut value = vec![0_u8; ATTRIBUTES_BYTES_MAX];
-        let length = rustix::fs::getxattr(path, name, &mut value[..])?;
+        let length = rustix::fs::fgetxattr(file, name, &mut value[..])?;
         value.truncate(length);
         if name == b"security.capability" {
             value = of_any_namespace(value);
@@ -300,4 +342,52 @@ fn overlay_note(path: &Path, note: &str) -> bool {
 /// Whether a path is there at all, without following it.
 pub(super) fn exists(path: &Path) -> bool {
     rustix::fs::statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_is_changed_while_it_is_read_leads_nowhere_else() {
+        let home = tempfile::tempdir().unwrap();
+        let top = home.path().join("root");
+        for directory in ["root/etc", "outside"] {
+            fs::create_dir_all(home.path().join(directory)).unwrap();
+            fs::write(home.path().join(directory).join("file"), directory).unwrap();
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let packer = Packer {
+            top: rustix::fs::open(&top, flags, Mode::empty()).unwrap(),
+            tar: Builder::new(Vec::new()),
+            links: HashMap::new(),
+            changes: None,
+        };
+        let path = Path::new("etc/file");
+        let found = fs::symlink_metadata(top.join(path)).unwrap();
+        let mut text = String::new();
+        let mut file = packer.open(path, &found).unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "root/etc");
+        // Another file in its place, a link in its place, and one above it.
+        let old = top.join("old");
+        fs::rename(top.join(path), &old).unwrap();
+        fs::write(top.join(path), "another").unwrap();
+        let refused = |why: &str| {
+            let error = packer.open(path, &found).unwrap_err().to_string();
+            assert!(
+                error.contains("etc/file") && error.contains("changed"),
+                "{why}: {error}"
+            );
+        };
+        refused("another");
+        fs::remove_file(top.join(path)).unwrap();
+        symlink("../../outside/file", top.join(path)).unwrap();
+        refused("a link");
+        fs::remove_file(top.join(path)).unwrap();
+        fs::remove_dir(top.join("etc")).unwrap();
+        symlink("../outside", top.join("etc")).unwrap();
+        refused("a link above");
+    }
 }

@@ -1,6 +1,7 @@
 //! What is told while an image is made ready: fetched, or built.
 
 use super::digest::Digest;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,18 @@ pub enum Event<'a> {
         /// Which.
         blob: &'a Digest,
         /// How many bytes came.
+        bytes: u64,
+    },
+    /// Something that is imported is being read.
+    Reading {
+        /// What: a layer, or the whole.
+        what: &'a str,
+        /// Its bytes, where they are known beforehand.
+        size: Option<u64>,
+    },
+    /// Some of it was read.
+    Read {
+        /// How many bytes.
         bytes: u64,
     },
     /// It is all here, and being unpacked.
@@ -96,6 +109,34 @@ impl Progress for Untold {
     fn event(&self, _: Event<'_>) {}
 }
 
+/// A reader of which it is told how far it came.
+pub(super) struct Told<'a, R> {
+    inner: R,
+    progress: &'a dyn Progress,
+}
+
+impl<'a, R: io::Read> Told<'a, R> {
+    /// From its beginning on.
+    pub(super) fn reading(
+        what: &str,
+        size: Option<u64>,
+        inner: R,
+        progress: &'a dyn Progress,
+    ) -> Self {
+        progress.event(Event::Reading { what, size });
+        Self { inner, progress }
+    }
+}
+
+impl<R: io::Read> io::Read for Told<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        let bytes = read as u64;
+        self.progress.event(Event::Read { bytes });
+        Ok(read)
+    }
+}
+
 /// Everybody who waits for the same image.
 #[derive(Default)]
 pub struct Audience(Mutex<Vec<Watcher>>);
@@ -155,6 +196,9 @@ impl Progress for Logged {
             Event::Fetching { blob, size, had } => {
                 tracing::debug!(image, blob = blob.short(), size, had, "fetching a layer");
             }
+            Event::Reading { what, size } => {
+                tracing::debug!(image, what, size, "importing");
+            }
             Event::Unpacking { blob } => {
                 tracing::debug!(image, blob = blob.short(), "unpacking a layer");
             }
@@ -173,7 +217,7 @@ impl Progress for Logged {
             } => tracing::info!(image, number, all, label, done, "building an image"),
             Event::Storing { label } => tracing::debug!(image, label, "storing a step of a build"),
             // What programs print is never logged.
-            Event::Fetched { .. } | Event::Said { .. } => {}
+            Event::Fetched { .. } | Event::Read { .. } | Event::Said { .. } => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Images in a store of their own: what comes in, what is refused, what goes.
 
 use super::super::made::Tar;
-use super::super::{Imported, Removed, import};
+use super::super::{Imported, Removed, Untold, import};
 use super::*;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -28,7 +28,13 @@ impl Home {
 
     fn import(&self, path: &Path, name: Option<&str>) -> Result<Vec<Imported>, ImageError> {
         let name = name.map(|name| Reference::parse(name).unwrap());
-        import(&self.images, path, name.as_ref(), &Cancel::default())
+        import(
+            &self.images,
+            path,
+            name.as_ref(),
+            &Cancel::default(),
+            &Untold,
+        )
     }
 
     /// An archive as `docker save` writes it, of these layers, the lowest first.
