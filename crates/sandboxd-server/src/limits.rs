@@ -257,6 +257,15 @@ pub const POOL_PAUSE_MILLIS: u64 = 20;
 pub const POOL_BACK_OFF_MILLIS: u64 = 1_000;
 /// The longest such pause, in milliseconds.
 pub const POOL_BACK_OFF_MILLIS_MAX: u64 = 60_000;
+/// Memory of the host, in bytes, below which nothing more is made for the pool.
+pub const POOL_MEMORY_SCARCE_BYTES: u64 = 256 * 1024 * 1024;
+/// And below which what was made for it is ended.
+pub const POOL_MEMORY_SHORT_BYTES: u64 = 128 * 1024 * 1024;
+/// How long nothing that is ready is given up again for a kind of sandbox that could not be made without it either, in
+/// seconds.
+pub const POOL_IN_VAIN_SECONDS: u64 = 60;
+/// Of how many kinds that is remembered.
+pub const POOL_IN_VAIN_MAX: usize = 64;
 /// PDFs read at once.
 pub const PDF_AT_ONCE: usize = 1;
 /// Stack of the thread that reads a PDF, in bytes.

@@ -19,7 +19,7 @@ mod pool;
 mod tally;
 
 pub use meter::{Hits, Meter, NoMeter};
-pub use pool::{Kind, Pool, Taken};
+pub use pool::{Kind, Pool, Room, Taken};
 
 use crate::id::{SandboxId, SessionId};
 use crate::runtimes::Runtime;

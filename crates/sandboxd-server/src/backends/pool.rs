@@ -37,6 +37,17 @@ pub struct Taken {
     pub meter: Arc<dyn Meter>,
 }
 
+/// Whether the host has memory for sandboxes that nobody has asked for yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Yes.
+    Enough,
+    /// For no more of them than there are.
+    Scarce,
+    /// For none: what is parked has what sessions need.
+    Short,
+}
+
 /// A backend's parked sandboxes. They are no session's, are in no list of sandboxes, and end with the backend.
 #[async_trait]
 pub trait Pool: Send + Sync {
@@ -48,6 +59,8 @@ pub trait Pool: Send + Sync {
     async fn retain(&self, kinds: &[Kind]);
     /// How many are ready, by the names of their kinds.
     fn ready(&self) -> BTreeMap<String, usize>;
+    /// Whether there is memory for more.
+    fn room(&self) -> Room;
     /// One that is just what is asked for, if there is one: from now on it is the sandbox of this id, as if it had been
     /// created fresh. One that turns out to be of no use is ended, and nobody hears of it.
     async fn take(&self, id: &SandboxId, spec: &SandboxSpec) -> Option<Taken>;

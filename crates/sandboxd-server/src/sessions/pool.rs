@@ -3,11 +3,12 @@
 //! One task, which makes one at a time, and rather in a moment in which no session waits for its own. What is kept ready is
 //! what the settings in force and the image under its name make of a runtime now; when one of them changes, what was made
 //! from the former is replaced. An image that is not on this host is waited for, not fetched. What cannot be made is tried
-//! again after a pause that doubles.
+//! again after a pause that doubles. Where the host's memory grows scarce no more are made, and where it grows short none is
+//! kept: what nobody has asked for yields to what sessions need.
 
 use super::spec::sandbox_spec;
 use super::table::Shared;
-use crate::backends::{Kind, Pool};
+use crate::backends::{Kind, Pool, Room};
 use crate::config::Service;
 use crate::limits::{
     CREATE_SECONDS_MAX, POOL_BACK_OFF_MILLIS, POOL_BACK_OFF_MILLIS_MAX, POOL_LOOK_MILLIS,
@@ -47,11 +48,20 @@ pub(super) async fn live(shared: Arc<Shared>) {
 
 async fn fill(shared: &Shared, pool: &dyn Pool) {
     let mut troubles = BTreeMap::new();
+    let mut room_before = Room::Enough;
     loop {
         if shared.table().stopping {
             return;
         }
-        let kinds = wanted(shared, pool, &mut troubles).await;
+        let mut kinds = wanted(shared, pool, &mut troubles).await;
+        let room = pool.room();
+        if !kinds.is_empty() && room != room_before {
+            say(room);
+            room_before = room;
+        }
+        if room == Room::Short {
+            kinds.clear();
+        }
         pool.retain(&kinds).await;
         let ready = pool.ready();
         let lacks = |kind: &&Kind| {
@@ -59,7 +69,8 @@ async fn fill(shared: &Shared, pool: &dyn Pool) {
             ready.get(&kind.name).copied().unwrap_or(0) < kind.count
                 && tried.is_none_or(|trouble: &Trouble| trouble.until <= Instant::now())
         };
-        let Some(kind) = kinds.iter().find(lacks) else {
+        let next = kinds.iter().find(lacks);
+        let Some(kind) = next.filter(|_| room == Room::Enough) else {
             let look = sleep(Duration::from_millis(POOL_LOOK_MILLIS));
             tokio::select! {
                 () = look => {}
@@ -80,6 +91,15 @@ async fn fill(shared: &Shared, pool: &dyn Pool) {
             Ok(()) => drop(troubles.remove(&kind.name)),
             Err(cause) => Trouble::note(&mut troubles, &kind.name, cause),
         }
+    }
+}
+
+/// How much memory there is, where that has changed.
+fn say(room: Room) {
+    match room {
+        Room::Enough => tracing::info!("there is memory for the pool again"),
+        Room::Scarce => tracing::warn!("memory is scarce: the pool is not filled"),
+        Room::Short => tracing::warn!("memory is short: nothing is kept ready"),
     }
 }
 

@@ -204,8 +204,23 @@ async fn be_the_daemon(state: &Path) {
     panic!("nobody killed this daemon");
 }
 
+/// The launcher of a daemon.
+pub(crate) fn launcher_of(daemon: u32) -> Option<u32> {
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .find(|pid| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let parent = format!("PPid:\t{daemon}\n");
+            status.contains(&parent)
+                && i32::try_from(*pid)
+                    .is_ok_and(|pid| command_line(pid).starts_with("sandboxd-jail"))
+        })
+}
+
 /// Processes that are in a cgroup of one of these instances.
-fn processes(instances: &[String]) -> usize {
+pub(crate) fn processes(instances: &[String]) -> usize {
     cgroups(instances)
         .iter()
         .filter_map(|directory| std::fs::read_to_string(directory.join("cgroup.procs")).ok())
@@ -245,17 +260,8 @@ async fn a_daemon_that_was_killed_with_its_launcher_is_swept_by_the_next() {
     let state = tempfile::tempdir().unwrap();
     let mut killed = daemon(state.path());
     let names = instances(state.path());
-    let launcher = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .find(|pid| {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let parent = format!("PPid:\t{}\n", killed.id());
-            status.contains(&parent) && command_line(*pid).starts_with("sandboxd-jail")
-        })
-        .expect("a launcher runs");
-    let launcher = rustix::process::Pid::from_raw(launcher).unwrap();
+    let launcher = launcher_of(killed.id()).expect("a launcher runs");
+    let launcher = rustix::process::Pid::from_raw(i32::try_from(launcher).unwrap()).unwrap();
     // Held still while its daemon dies, then killed: it cannot clean up.
     rustix::process::kill_process(launcher, rustix::process::Signal::STOP).unwrap();
     killed.kill().unwrap();

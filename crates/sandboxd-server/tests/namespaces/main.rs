@@ -17,6 +17,7 @@ mod leftovers;
 mod limits;
 mod ordinary;
 mod parked;
+mod parked_crash;
 mod pulled;
 mod readers;
 mod recipes;

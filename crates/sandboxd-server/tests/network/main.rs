@@ -84,6 +84,7 @@ attacks! {
         what_is_denied_is_not_reached,
     }
     connections::{one_sandbox_cannot_hold_them_all}
+    parked::{each_has_an_address_of_its_own_and_reaches_no_other}
     lost_parts::{a_new_launcher_goes_on_with_the_same_router}
 }
 

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use sandboxd_server::auth::session_tokens::Nonce;
 use sandboxd_server::backends::in_memory::InMemory;
 use sandboxd_server::backends::{
-    Backend, Capabilities, CreateError, DestroyError, Found, KeepLayer, ListError, PrepareError,
-    PreparedImage, Running, SandboxSpec, Start, StopError, Usage, UsageError,
+    Backend, Capabilities, CreateError, DestroyError, Found, KeepLayer, Kind, ListError, Pool,
+    PrepareError, PreparedImage, Room, Running, SandboxSpec, Start, StopError, Taken, Usage,
+    UsageError,
 };
 use sandboxd_server::id::{SandboxId, SessionId};
 use sandboxd_server::runtimes::Runtime;
@@ -17,6 +18,7 @@ use sandboxd_server::sessions::{
     Activity, Event, Ledger, LedgerError, NativeFile, OpenError, Record, Recorded, RunDone,
     Sessions, UseError,
 };
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -111,6 +113,40 @@ impl Ledger for MortalLedger {
 struct MortalBackend {
     killer: Arc<Killer>,
     inner: Arc<dyn Backend>,
+    /// Whether sandboxes are kept ready.
+    pools: bool,
+}
+
+impl MortalBackend {
+    fn parked(&self) -> &dyn Pool {
+        self.inner.pool().expect("the double has a pool")
+    }
+}
+
+#[async_trait]
+impl Pool for MortalBackend {
+    async fn image(&self, runtime: &Runtime) -> Result<Option<PreparedImage>, PrepareError> {
+        self.parked().image(runtime).await
+    }
+    async fn park(&self, kind: &Kind) -> Result<(), CreateError> {
+        // When the pool is filled is nobody's step.
+        if self.killer.killed.is_cancelled() {
+            pending::<()>().await;
+        }
+        self.parked().park(kind).await
+    }
+    async fn retain(&self, kinds: &[Kind]) {
+        self.parked().retain(kinds).await;
+    }
+    fn ready(&self) -> BTreeMap<String, usize> {
+        self.parked().ready()
+    }
+    fn room(&self) -> Room {
+        self.parked().room()
+    }
+    async fn take(&self, id: &SandboxId, spec: &SandboxSpec) -> Option<Taken> {
+        around!(self, self.parked().take(id, spec))
+    }
 }
 
 #[async_trait]
@@ -150,6 +186,9 @@ impl Backend for MortalBackend {
     }
     async fn shutdown(&self) {
         self.inner.shutdown().await;
+    }
+    fn pool(&self) -> Option<&dyn Pool> {
+        self.pools.then_some(self)
     }
 }
 
@@ -306,12 +345,13 @@ fn check(host: &Host, daemon: &Daemon, told: &Told, keep: bool, step: usize) {
 
 #[test]
 fn wherever_the_daemon_is_killed_what_clients_were_told_is_true() {
-    for keep in [false, true] {
+    for (keep, pools) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut step = 0;
         loop {
             let host = Host::new(|service| {
                 service.persist_containers = keep;
                 service.container_ttl = keep.then_some(60);
+                service.pool = u64::from(pools);
             });
             let killer = Killer::after(step);
             let told = Arc::new(Mutex::new(Told::default()));
@@ -324,6 +364,7 @@ fn wherever_the_daemon_is_killed_what_clients_were_told_is_true() {
                 let backend = MortalBackend {
                     killer: killer.clone(),
                     inner: backend,
+                    pools,
                 };
                 (Arc::new(ledger), Arc::new(backend))
             };

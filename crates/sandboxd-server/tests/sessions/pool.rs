@@ -1,6 +1,7 @@
 //! Sandboxes that are kept ready: how many, of which kind, for whom.
 
 use crate::support::{World, sid};
+use sandboxd_server::backends::Room;
 use sandboxd_server::sessions::OpenError;
 use std::time::Duration;
 
@@ -171,6 +172,33 @@ async fn what_cannot_be_made_is_tried_again_after_longer_and_longer_pauses() {
     world
         .until("it is mended", |world| world.ready() == 1)
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_has_asked_for_yields_where_memory_is_short() {
+    let world = World::start(|service| {
+        service
+            .runtimes
+            .retain(|alias, _| *alias == service.default_runtime);
+        service.pool = 2;
+    })
+    .await;
+    world.until("ready", |world| world.ready() == 2).await;
+    let switches = world.backend.switches();
+    // What is there stays and is used; no more are made.
+    switches.leave_room(Room::Scarce);
+    world.open("a").await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(world.ready(), 1);
+    assert_eq!(world.figure("sandboxd_pool_hits_total"), 1);
+    switches.leave_room(Room::Short);
+    world.until("given up", |world| world.ready() == 0).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(world.ready(), 0);
+    // A session is made its own all the same.
+    world.open("b").await;
+    switches.leave_room(Room::Enough);
+    world.until("ready again", |world| world.ready() == 2).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,8 +17,8 @@ pub use switches::Switches;
 
 use super::{
     Backend, Capabilities, Ceiling, CreateError, DestroyError, Enforced, Enforcement, Found,
-    KeepLayer, Kind, ListError, Meter as _, Network, Pool, PrepareError, PreparedImage, Running,
-    SandboxSpec, Start, StopError, Taken, Usage, UsageError,
+    KeepLayer, Kind, ListError, Meter as _, Network, Pool, PrepareError, PreparedImage, Room,
+    Running, SandboxSpec, Start, StopError, Taken, Usage, UsageError,
 };
 use crate::id::SandboxId;
 use crate::runtimes::Runtime;
@@ -377,6 +377,10 @@ impl Pool for InMemory {
             *ready.entry(name.clone()).or_default() += 1;
         }
         ready
+    }
+
+    fn room(&self) -> Room {
+        self.switches.room()
     }
 
     async fn take(&self, id: &SandboxId, spec: &SandboxSpec) -> Option<Taken> {

@@ -1,6 +1,6 @@
 //! What makes the double misbehave.
 
-use super::super::{CreateError, Hits, Meter};
+use super::super::{CreateError, Hits, Meter, Room};
 use crate::id::SandboxId;
 use std::collections::HashMap;
 use std::io;
@@ -29,6 +29,7 @@ struct Set {
     prepare_gate: Option<Arc<Semaphore>>,
     create_delay: Duration,
     create_attempts: u64,
+    room: Option<Room>,
     missing: HashMap<String, String>,
     sandboxes: HashMap<SandboxId, Arc<SandboxSwitches>>,
 }
@@ -92,6 +93,15 @@ impl Switches {
     /// Sandboxes do not start, for this cause; `None` mends it.
     pub fn fail_creates(&self, cause: Option<&str>) {
         self.set().create_fails = cause.map(str::to_owned);
+    }
+
+    /// How much memory the host has for a pool.
+    pub fn leave_room(&self, room: Room) {
+        self.set().room = Some(room);
+    }
+
+    pub(super) fn room(&self) -> Room {
+        self.set().room.unwrap_or(Room::Enough)
     }
 
     /// Making a sandbox panics.

@@ -409,7 +409,17 @@ pub(super) fn take_workspace(
     let user = user.unwrap_or(0);
     let fail = |error: workspace::WorkspaceError| step("opening the workspace", error);
     let directory = workspace::open(&host.path).map_err(fail)?;
+    let status = rustix::fs::fstat(&directory)
+        .map_err(|errno| step("opening the workspace", std::io::Error::from(errno)))?;
     let Some(range) = range else {
+        let own = rustix::process::geteuid().as_raw();
+        if host.managed && status.st_uid != own {
+            let cause = format!(
+                "it belongs to uid {}, and a service that runs as uid {own} and not as root can neither give it to uid {user} nor run as anybody else",
+                status.st_uid
+            );
+            return Err(step("opening the workspace", cause));
+        }
         let why = "not started as root: files belong to the user who started the daemon";
         return Ok(Files {
             directory,
@@ -417,8 +427,6 @@ pub(super) fn take_workspace(
             owner_enforced: Enforcement::Unenforced(why.to_owned()),
         });
     };
-    let status = rustix::fs::fstat(&directory)
-        .map_err(|errno| step("opening the workspace", std::io::Error::from(errno)))?;
     let mapped = may_map && !lock(&inner.unmapped).contains(&status.st_dev);
     let (owners, owner_enforced) = match (mapped, host.managed) {
         (true, true) => {

@@ -36,6 +36,8 @@ impl Drop for Claim {
 pub(super) struct Half {
     /// The right to make it.
     claim: Arc<Claim>,
+    /// Where it was parked: the right to be its session's sandbox, under whose id its layer may lie already.
+    pub(super) heir: Option<Arc<Claim>>,
     /// The backend.
     pub(super) inner: Arc<Inner>,
     /// Whose it is.
@@ -78,6 +80,7 @@ impl Half {
         let (inner, id) = (&claim.inner, &claim.id);
         Self {
             claim: Arc::clone(claim),
+            heir: None,
             inner: Arc::clone(inner),
             id: id.clone(),
             range: None,
@@ -97,7 +100,8 @@ impl Half {
     pub(super) fn undo(&mut self) -> impl Future<Output = ()> + Send + 'static {
         self.done = true;
         let (inner, id) = (Arc::clone(&self.inner), self.id.clone());
-        let claim = Arc::clone(&self.claim);
+        let claims = (Arc::clone(&self.claim), self.heir.take());
+        let heir = claims.1.as_ref().map(|heir| heir.id.clone());
         let (child, cpus) = (self.child.take(), std::mem::take(&mut self.cpus));
         let (cgroups, network) = (self.cgroups, self.network.take());
         let layer = self.layer != HasLayer::No && !self.layer_is_old;
@@ -111,7 +115,8 @@ impl Half {
             }
             let theirs = Arc::clone(&inner);
             let removed =
-                tokio::task::spawn_blocking(move || remove(&theirs, &id, cgroups, layer)).await;
+                tokio::task::spawn_blocking(move || remove(&theirs, &id, cgroups, layer, heir))
+                    .await;
             match removed {
                 // Only when nothing of it is left may somebody else have its ids.
                 Ok(Ok(())) => {
@@ -121,12 +126,18 @@ impl Half {
                 Ok(Err(error)) => tracing::warn!(error, "a sandbox that did not come to be"),
                 Err(error) => tracing::warn!(%error, "a sandbox that did not come to be"),
             }
-            drop(claim);
+            drop(claims);
         }
     }
 }
 
-fn remove(inner: &Inner, id: &SandboxId, cgroups: bool, layer: bool) -> Result<(), String> {
+fn remove(
+    inner: &Inner,
+    id: &SandboxId,
+    cgroups: bool,
+    layer: bool,
+    heir: Option<SandboxId>,
+) -> Result<(), String> {
     if cgroups {
         // A child may have been born just when its creator stopped waiting.
         inner.cgroups.kill(id.as_str());
@@ -136,7 +147,10 @@ fn remove(inner: &Inner, id: &SandboxId, cgroups: bool, layer: bool) -> Result<(
             .map_err(|error| error.to_string())?;
     }
     if layer {
-        inner.layers.remove(id).map_err(|error| error.to_string())?;
+        // In this order: a layer that is being handed over at this moment is found in one of the two places.
+        for id in std::iter::once(id).chain(heir.as_ref()) {
+            inner.layers.remove(id).map_err(|error| error.to_string())?;
+        }
         inner.layers.empty_trash();
     }
     Ok(())

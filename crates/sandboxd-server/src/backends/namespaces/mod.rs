@@ -6,7 +6,7 @@
 //! - [`image`]: what a sandbox is made from. [`build`]: images that are built, in sandboxes of the same kind.
 //! - [`launch`], [`program_file`], [`programs`]: the launcher, which makes sandboxes from plans.
 //! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
-//!   [`ending`]: and back. [`pool`]: sandboxes that are made before anybody asks. [`meter`]: what its ceilings have done.
+//!   [`ending`]: and back. [`pool`]: sandboxes that are made before anybody asks, and [`room`]: the memory for them. [`meter`]: what its ceilings have done.
 //! - [`second_wall`]: what Landlock holds.
 //! - [`storage`]: the limit of what is stored where no quota keeps it. [`on_disk`]: what is stored, seen from beside the
 //!   service.
@@ -30,6 +30,7 @@ mod pool;
 mod probe;
 mod program_file;
 mod programs;
+mod room;
 mod second_wall;
 mod storage;
 mod sys;
@@ -41,7 +42,8 @@ pub use programs::{NotEmbedded, Programs};
 
 use super::{
     Backend, Capabilities, CreateError, DestroyError, Found, KeepLayer, Kind, ListError, Pool,
-    PrepareError, PreparedImage, Running, SandboxSpec, Start, StopError, Taken, Usage, UsageError,
+    PrepareError, PreparedImage, Room, Running, SandboxSpec, Start, StopError, Taken, Usage,
+    UsageError,
 };
 use super::{account, instance, tally};
 use crate::clock::{Clock as _, SystemClock};
@@ -410,8 +412,12 @@ impl Backend for Namespaces {
         let made = create::create(&self.inner, id, spec, start).await;
         let made = match made {
             // What is parked must not be what a session lacks.
-            Err(CreateError::Step { .. }) if self.parked.clear().await => {
-                create::create(&self.inner, id, spec, start).await
+            Err(error) if may_lack(&error) && self.parked.give_up_for(spec).await => {
+                let again = create::create(&self.inner, id, spec, start).await;
+                if again.is_err() {
+                    self.parked.no_help_to(spec);
+                }
+                again
             }
             made => made,
         };
@@ -487,15 +493,29 @@ impl Pool for Namespaces {
     }
 
     async fn retain(&self, kinds: &[Kind]) {
-        self.parked.retain(kinds).await;
+        self.parked.retain(&self.inner, kinds).await;
     }
 
     fn ready(&self) -> BTreeMap<String, usize> {
         self.parked.ready()
     }
 
+    fn room(&self) -> Room {
+        room::look()
+    }
+
     async fn take(&self, id: &SandboxId, spec: &SandboxSpec) -> Option<Taken> {
         self.parked.take(&self.inner, id, spec).await
+    }
+}
+
+/// Whether a sandbox was not made for want of something that parked ones may have.
+const fn may_lack(error: &CreateError) -> bool {
+    match error {
+        CreateError::Step { .. } => true,
+        // An address, among other things.
+        CreateError::Unenforceable { ceiling, .. } => matches!(ceiling, super::Ceiling::Network),
+        CreateError::LayerMissing | CreateError::TimedOut(_) => false,
     }
 }
 

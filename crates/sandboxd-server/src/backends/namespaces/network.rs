@@ -71,6 +71,10 @@ impl Made {
     }
 }
 
+/// Which of this instance's routers is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RouterNow(u64);
+
 /// What one sandbox has of the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Joined {
@@ -124,11 +128,11 @@ impl Networks {
         )
     }
 
-    /// Whether what a sandbox was joined to is still there.
-    pub(super) async fn still_reach(&self, joined: &Joined) -> bool {
+    /// The router that there is now, if there is one.
+    pub(super) async fn router_now(&self) -> Option<RouterNow> {
         let made = self.made.lock().await;
-        made.as_ref()
-            .is_some_and(|made| made.number == joined.router && made.is_alive())
+        let alive = made.as_ref().filter(|made| made.is_alive());
+        alive.map(|made| RouterNow(made.number))
     }
 
     /// Gives an address back.
@@ -205,6 +209,12 @@ pub(super) enum Join {
 }
 
 impl Join {
+    /// Whether it still is what it was: what it was joined to may have gone.
+    pub(super) fn holds(&self, now: Option<RouterNow>) -> bool {
+        let joined = self.joined();
+        joined.is_none_or(|joined| now == Some(RouterNow(joined.router)))
+    }
+
     /// What it has.
     pub(super) const fn joined(&self) -> Option<&Joined> {
         match self {

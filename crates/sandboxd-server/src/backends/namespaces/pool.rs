@@ -8,16 +8,18 @@ use super::create::{self, Launched, Prepared, Started, Whose, step};
 use super::half::{Claim, Half};
 use super::network::{self, Join};
 use super::{HasLayer, Inner, lock};
-use crate::backends::{CreateError, Kind, SandboxSpec, Start, Taken, engine_names};
+use crate::backends::{CreateError, Kind, Network, SandboxSpec, Start, Taken, engine_names};
 use crate::id::SandboxId;
-use crate::limits::{CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX};
+use crate::limits::{
+    CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX, POOL_IN_VAIN_MAX, POOL_IN_VAIN_SECONDS,
+};
 use rustix::fd::OwnedFd;
 use sandboxd_protocol::client::Client;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// All that are parked.
 #[derive(Debug, Default)]
@@ -29,6 +31,8 @@ pub(super) struct ParkedSandboxes {
 #[derive(Debug, Default)]
 struct Held {
     parked: Vec<Parked>,
+    /// What could not be made with nothing parked either, and until when nothing is given up for it.
+    hopeless: Vec<(SandboxSpec, Instant)>,
     /// Whether the backend ends.
     closed: bool,
 }
@@ -78,16 +82,7 @@ impl ParkedSandboxes {
         let limit = Duration::from_secs(CREATE_SECONDS_MAX);
         let made = timeout(limit, making).await;
         let parked = made.unwrap_or(Err(CreateError::TimedOut(CREATE_SECONDS_MAX)))?;
-        let late = {
-            let mut held = lock(&self.held);
-            if held.closed {
-                Some(parked)
-            } else {
-                held.parked.push(parked);
-                None
-            }
-        };
-        match late {
+        match self.put(parked) {
             None => Ok(()),
             Some(parked) => {
                 parked.end().await;
@@ -96,8 +91,19 @@ impl ParkedSandboxes {
         }
     }
 
-    /// Ends what is of none of these kinds, is one too many, or has ended by itself.
-    pub(super) async fn retain(&self, kinds: &[Kind]) {
+    /// Keeps one, unless the backend ends.
+    fn put(&self, parked: Parked) -> Option<Parked> {
+        let mut held = lock(&self.held);
+        if held.closed {
+            return Some(parked);
+        }
+        held.parked.push(parked);
+        None
+    }
+
+    /// Ends what is of none of these kinds, is one too many, has ended by itself, or has lost what it was joined to.
+    pub(super) async fn retain(&self, inner: &Arc<Inner>, kinds: &[Kind]) {
+        let router = inner.networks.router_now().await;
         let mut left: Vec<usize> = kinds.iter().map(|kind| kind.count).collect();
         let over: Vec<Parked> = {
             let mut held = lock(&self.held);
@@ -105,7 +111,7 @@ impl ParkedSandboxes {
                 let is_its = |kind: &Kind| kind.name == parked.name && kind.spec == parked.spec;
                 let kind = kinds.iter().position(is_its);
                 match kind.and_then(|kind| left.get_mut(kind)) {
-                    Some(left) if *left > 0 && parked.lives() => {
+                    Some(left) if *left > 0 && parked.lives() && parked.join.holds(router) => {
                         *left -= 1;
                         false
                     }
@@ -139,19 +145,38 @@ impl ParkedSandboxes {
     ) -> Option<Taken> {
         let wanted = spec.kind();
         let spec = engine_names::left_out(spec).ok()?;
+        // Only who has a network waits where a router is being made.
+        let router = match spec.network {
+            Network::None => None,
+            Network::Bridge | Network::Named(_) => inner.networks.router_now().await,
+        };
         let mut parked = {
             let mut held = lock(&self.held);
-            let fits = |parked: &Parked| parked.lives() && parked.spec == wanted;
+            let fits = |parked: &Parked| {
+                parked.spec == wanted && parked.join.holds(router) && parked.lives()
+            };
             let first = held.parked.iter().position(fits)?;
             held.parked.remove(first)
         };
-        let assigned = match Claim::take(inner, id) {
-            Some(_claim) => assign(inner, id, &spec, &mut parked).await,
-            None => Err("a sandbox of this id runs, or is being removed".to_owned()),
+        // Held as the rest is: whoever stops waiting, nobody makes this sandbox before what there is of it has gone.
+        parked.half.heir = Claim::take(inner, id);
+        let assigned = match parked.half.heir {
+            Some(_) => assign(inner, id, &spec, &mut parked).await,
+            None => Err(Unfit::Session(
+                "a sandbox of this id runs, or is being removed".to_owned(),
+            )),
         };
         match assigned {
             Ok(taken) => Some(taken),
-            Err(cause) => {
+            Err(Unfit::Session(cause)) => {
+                tracing::debug!(?parked, cause, "a parked sandbox was not taken");
+                parked.half.heir = None;
+                if let Some(parked) = self.put(parked) {
+                    parked.end().await;
+                }
+                None
+            }
+            Err(Unfit::Sandbox(cause)) => {
                 tracing::warn!(?parked, cause, "a parked sandbox was of no use");
                 parked.end().await;
                 None
@@ -159,20 +184,49 @@ impl ParkedSandboxes {
         }
     }
 
-    /// Ends all; whether there were any.
-    pub(super) async fn clear(&self) -> bool {
-        let all = std::mem::take(&mut lock(&self.held).parked);
+    /// Ends all for the sake of a sandbox that could not be made; whether there were any. Not for one that was none the
+    /// better for it a while ago: what is wrong with it is something else.
+    pub(super) async fn give_up_for(&self, spec: &SandboxSpec) -> bool {
+        let (kind, now) = (spec.kind(), Instant::now());
+        let all = {
+            let mut held = lock(&self.held);
+            held.hopeless.retain(|(_, until)| *until > now);
+            if held.hopeless.iter().any(|(hopeless, _)| *hopeless == kind) {
+                return false;
+            }
+            std::mem::take(&mut held.parked)
+        };
         let any = !all.is_empty();
-        for parked in all {
-            parked.end().await;
-        }
+        end_all(all).await;
         any
+    }
+
+    /// It was in vain.
+    pub(super) fn no_help_to(&self, spec: &SandboxSpec) {
+        let until = Instant::now() + Duration::from_secs(POOL_IN_VAIN_SECONDS);
+        let mut held = lock(&self.held);
+        if held.hopeless.len() == POOL_IN_VAIN_MAX {
+            held.hopeless.remove(0);
+        }
+        held.hopeless.push((spec.kind(), until));
+    }
+
+    /// Ends all.
+    async fn clear(&self) {
+        let all = std::mem::take(&mut lock(&self.held).parked);
+        end_all(all).await;
     }
 
     /// Ends all, and parks no more.
     pub(super) async fn close(&self) {
         lock(&self.held).closed = true;
         self.clear().await;
+    }
+}
+
+async fn end_all(all: Vec<Parked>) {
+    for parked in all {
+        parked.end().await;
     }
 }
 
@@ -222,39 +276,46 @@ async fn make(inner: &Arc<Inner>, kind: &Kind) -> Result<Parked, CreateError> {
     })
 }
 
+/// Why a parked sandbox did not become a session's.
+enum Unfit {
+    /// Something is wrong with it.
+    Sandbox(String),
+    /// Something is wrong with what the session brought: it is as good as before for another.
+    Session(String),
+}
+
 /// Gives a parked sandbox what it lacks, and makes it the one of this id.
 async fn assign(
     inner: &Arc<Inner>,
     id: &SandboxId,
     spec: &SandboxSpec,
     parked: &mut Parked,
-) -> Result<Taken, String> {
-    if let Some(joined) = parked.join.joined()
-        && !inner.networks.still_reach(joined).await
-    {
-        return Err("what it was joined to has gone".to_owned());
-    }
+) -> Result<Taken, Unfit> {
     let (theirs, host) = (Arc::clone(inner), spec.workspace.clone());
     let (range, user) = (parked.half.range, spec.user);
     let opened = tokio::task::spawn_blocking(move || {
         let files = host.map(|host| create::take_workspace(&theirs, &host, range, user, true));
         files.transpose().map_err(|error| error.to_string())
     });
-    parked.prepared.files = opened.await.map_err(|error| error.to_string())??;
+    let opened = opened
+        .await
+        .map_err(|error| Unfit::Sandbox(error.to_string()))?;
+    parked.prepared.files = opened.map_err(Unfit::Session)?;
     if let (Some(files), Some(mounts)) = (&parked.prepared.files, &parked.mounts) {
         let at = spec.work_dir.trim_start_matches('/');
         let (directory, owners) = (&files.directory, files.owners.clone());
         let assigned = inner.launcher.assign(mounts, directory, at, owners);
         let assigned = timeout(Duration::from_secs(CREATE_SECONDS_MAX), assigned).await;
         assigned
-            .map_err(|_| "the launcher did not answer in time".to_owned())?
-            .map_err(|error| error.to_string())?;
+            .map_err(|_| Unfit::Sandbox("the launcher did not answer in time".to_owned()))?
+            .map_err(|error| Unfit::Sandbox(error.to_string()))?;
     }
     if spec.keep_layer && parked.half.layer == HasLayer::Scratch {
         let (theirs, from, to) = (Arc::clone(inner), parked.half.id.clone(), id.clone());
         let moved = tokio::task::spawn_blocking(move || theirs.layers.hand_over(&from, &to));
-        let moved = moved.await.map_err(|error| error.to_string())?;
-        moved.map_err(|error| format!("its write layer: {error}"))?;
+        let moved = moved.await.map_err(|error| error.to_string());
+        let moved = moved.and_then(|moved| moved.map_err(|error| error.to_string()));
+        moved.map_err(|error| Unfit::Sandbox(format!("its write layer: {error}")))?;
         parked.half.layer = HasLayer::Keepable;
     }
     let Parked {
@@ -265,7 +326,7 @@ async fn assign(
         ..
     } = parked;
     let settled = create::settle(inner, id, spec, half, prepared, join);
-    let (enforced, meter) = settled.map_err(|error| error.to_string())?;
+    let (enforced, meter) = settled.map_err(|error| Unfit::Sandbox(error.to_string()))?;
     Ok(Taken {
         client: client.clone(),
         enforced,
