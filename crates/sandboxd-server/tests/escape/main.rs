@@ -39,6 +39,29 @@ mod rented;
 )]
 mod wire;
 
+/// Attacks in sandboxes that were made before anybody asked for them. Only root's service has those for sessions with stored
+/// files.
+macro_rules! escape_from_the_pool {
+    ($($attack:ident::{$($case:ident),* $(,)?})*) => {
+        mod pooled {
+            $(mod $attack {
+                $(
+                    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                    async fn $case() {
+                        if !crate::ordinary::is_root() {
+                            println!("left out: only root has a pool with stored files");
+                            return;
+                        }
+                        crate::place::FROM_POOL
+                            .scope((), crate::$attack::$case())
+                            .await;
+                    }
+                )*
+            })*
+        }
+    };
+}
+
 /// Attacks on what a container engine makes.
 macro_rules! escape_from_docker {
     ($($attack:ident::{$($case:ident),* $(,)?})*) => {
@@ -177,6 +200,43 @@ escape! {
         sockets_without_a_use_are_not_made,
         unknown_calls_and_foreign_tables_do_nothing,
     }
+}
+
+// What one session could do to another, or find of it, and what shows that a wall is missing.
+escape_from_the_pool! {
+    layers::{
+        users_are_nobodys_else,
+        capabilities_are_those_of_the_list_and_none_outside,
+        no_file_lends_its_owners_rights,
+        the_second_wall_stands,
+        the_devices_are_the_usual_ones,
+        proc_and_sys_are_its_own_and_what_is_the_machines_is_hidden,
+        namespaces_are_its_own_and_no_more_are_made,
+        a_run_has_a_session_of_its_own_and_no_terminal,
+        the_keyring_of_whoever_started_the_service_is_left_behind,
+        the_program_that_enters_is_sealed_and_holds_nothing_of_the_hosts,
+    }
+    foreign_keys::{none_is_read_linked_or_asked_for}
+    planted_links::{no_route_follows_them_awake_or_asleep}
+    entering_binary::{nobody_catches_it}
+    leaked_descriptors::{
+        a_run_has_its_three_streams_and_nothing_else,
+        no_path_through_a_descriptor_leads_out,
+    }
+    cgroup_release_agent::{none_is_mounted_written_or_left}
+    abstract_sockets::{none_of_the_hosts_or_of_a_neighbours_is_reached}
+    network_none::{there_is_loopback_and_no_way_out}
+    another_sessions_token::{
+        it_opens_nothing_but_its_own,
+        nothing_inside_is_a_credential,
+    }
+    remains_of_another::{nothing_of_one_is_found_by_the_next}
+    neighbours::{
+        one_cannot_see_signal_or_trace_the_other,
+        what_is_left_in_a_workspace_lends_a_host_user_nothing,
+    }
+    undying_trees::{none_outlives_a_stop}
+    kernel_surface::{calls_that_lead_out_fail}
 }
 
 // What is not here is about the namespaces backend's own make (its mounts, its entering program, its images, what the host

@@ -21,16 +21,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What stands in the file that nobody may read.
 pub(crate) const CANARY: &str = "canary-5d41402abc4b2a76";
 
+/// How many sandboxes are kept ready where an attack is tried in such.
+const READY: usize = 2;
+
 /// The image of sandboxes on a container engine; the engine of the tests has it (`cargo xtask test`, `cargo xtask engine`).
 const IMAGE: &str = "image=debian-with-git:1";
 
 tokio::task_local! {
     /// Set where an attack is tried on a container engine.
     pub(crate) static ON_DOCKER: ();
+    /// Set where an attack is tried in sandboxes that were made before anybody asked for them.
+    pub(crate) static FROM_POOL: ();
 }
 
 fn on_docker() -> bool {
     ON_DOCKER.try_with(|()| ()).is_ok()
+}
+
+fn from_pool() -> bool {
+    FROM_POOL.try_with(|()| ()).is_ok()
 }
 
 /// It has to be closed: what its sandboxes leave is looked at there.
@@ -40,6 +49,8 @@ pub(crate) struct Place {
     running: JoinHandle<()>,
     home: TempDir,
     runs: AtomicU32,
+    /// Sessions that were opened.
+    opened: AtomicU32,
 }
 
 /// What a program inside did.
@@ -71,7 +82,9 @@ impl Place {
         let state = home.path().join("state");
         let workspaces = home.path().join("workspaces");
         let runtimes = if on_docker() { IMAGE } else { "host=host" };
+        let pool = if from_pool() { READY } else { 0 };
         let fixed = [
+            ("SANDBOXD_POOL", pool.to_string()),
             ("SANDBOXD_PORT", "0".to_owned()),
             ("SANDBOXD_TOKEN", TOKEN.to_owned()),
             ("SANDBOXD_STATE_DIR", state.display().to_string()),
@@ -114,6 +127,7 @@ impl Place {
             running,
             home,
             runs: AtomicU32::new(1),
+            opened: AtomicU32::new(0),
         }
     }
 
@@ -173,8 +187,39 @@ impl Place {
 
     /// Opens a session; gives its token.
     pub(crate) async fn session(&self, id: &str) -> String {
+        self.pool_is_full().await;
+        self.opened.fetch_add(1, Ordering::Relaxed);
         let reply = self.post("/sessions", json!({ "session_id": id })).await;
+        // What the host sees of what is being made meanwhile would be in an attack's way.
+        self.pool_is_full().await;
         reply.ok()["token"].as_str().expect("a token").to_owned()
+    }
+
+    /// How many sandboxes are kept ready beside those of the sessions.
+    pub(crate) fn ready(&self) -> usize {
+        if from_pool() { READY } else { 0 }
+    }
+
+    async fn pool_is_full(&self) {
+        if !from_pool() {
+            return;
+        }
+        let filled = async {
+            while self.figure("sandboxd_pool_ready").await < READY as u64 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(PATIENCE, filled).await.expect("the pool is filled");
+    }
+
+    /// A figure of the service, over all its labels.
+    async fn figure(&self, name: &str) -> u64 {
+        let reply = self.get("/metrics").await;
+        let text = String::from_utf8(reply.body).expect("text");
+        let lines = text.lines().filter(|line| line.starts_with(name));
+        lines
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum()
     }
 
     /// Ends a session, and removes its files.
@@ -246,6 +291,14 @@ impl Place {
 
     /// Ends the service; nothing of it may be left.
     pub(crate) async fn close(self) {
+        if from_pool() {
+            let hits = self.figure("sandboxd_pool_hits_total").await;
+            let opened = u64::from(self.opened.load(Ordering::Relaxed));
+            assert!(
+                hits >= opened,
+                "{hits} of {opened} sessions came from the pool"
+            );
+        }
         let _ = self.stop.send(());
         timeout(PATIENCE, self.running)
             .await
