@@ -191,7 +191,7 @@ async fn dies_at(step: Died, both: bool) {
     let id = std::fs::read_to_string(state.join("id")).unwrap();
     let ids: Vec<String> = found.iter().map(|found| found.id.to_string()).collect();
     if step.is_a_sessions() {
-        assert_eq!(ids, [id.clone()], "{at}");
+        assert_eq!(ids, std::slice::from_ref(&id), "{at}");
         assert!(!found[0].running, "{at}");
     } else {
         assert!(ids.is_empty(), "{at}: {ids:?}");
