@@ -3,10 +3,12 @@
 //! - [`Recipe`]: what is to be in an image, with the contract's fields (`RuntimeConfig`).
 //! - [`rules`]: what no recipe may hold, so that a package's name is never read as something else.
 //! - [`steps`]: a recipe's normal form, which every backend that builds carries out.
+//! - [`scripts`]: what its steps run.
 //! - [`mod@builtin`]: the recipes that there are by name.
 
 mod builtin;
 mod rules;
+mod scripts;
 mod steps;
 
 pub use builtin::{BUILTIN_NAMES, Builtin, builtin};

@@ -9,6 +9,7 @@
     reason = "a test ends where something is not as it should be, and says what it cannot try here"
 )]
 
+mod accounts;
 mod bad_registry;
 mod files;
 mod images;

@@ -231,7 +231,7 @@ pub(crate) fn host() -> SandboxSpec {
 pub(crate) fn small_root(at: &Path) {
     let programs = [
         "sh", "ls", "cat", "id", "chown", "rm", "mkdir", "touch", "stat", "sleep", "grep", "sed",
-        "mkfifo", "mv", "ln",
+        "mkfifo", "mv", "ln", "chmod",
     ];
     std::fs::create_dir_all(at.join("usr/bin")).expect("a directory");
     for name in programs {

@@ -5,6 +5,7 @@
 //! of a script; set-up commands are scripts, since that is what they are. Packages are installed where a work directory
 //! that is mounted does not hide them.
 
+use super::scripts::{ACCOUNT, APT, CARGO, GO, NPM, PIP};
 use super::{PackageManager, Recipe, RecipeError};
 use crate::runtimes::images::digest::Digest;
 use serde::Serialize;
@@ -50,82 +51,6 @@ const UNCACHED: &[(&str, &str)] = &[
     ("UV_NO_CACHE", "1"),
     ("npm_config_cache", "/tmp/sandboxd-build/npm"),
 ];
-
-const PIP: &str = r#"for python in python3 python; do
-  if command -v "$python" >/dev/null; then exec "$python" -m pip install "$@"; fi
-done
-echo 'there is no Python in the base image' >&2
-exit 127"#;
-
-/// Not in the work directory, which a workspace hides; and not globally, where `require` does not look.
-const NPM: &str = r#"set -eu
-mkdir -p /opt/node-packages
-cd /opt/node-packages
-if [ ! -e package.json ]; then echo '{"private": true}' >package.json; fi
-npm install --no-audit --no-fund -- "$@"
-rm -rf /tmp/sandboxd-build"#;
-
-const APT: &str = r#"set -eu
-if [ -n "${SANDBOXD_BUILD_CACHE:-}" ]; then
-  archives=$SANDBOXD_BUILD_CACHE/apt/archives
-  lists=$SANDBOXD_BUILD_CACHE/apt/lists
-  mkdir -p "$archives/partial" "$lists/partial"
-else
-  archives=/tmp/sandboxd-build/archives
-  lists=/tmp/sandboxd-build/lists
-  mkdir -p "$archives/partial" "$lists/partial"
-fi
-get() {
-  apt-get -o APT::Sandbox::User=root -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
-    -o "Dir::Cache::archives=$archives" -o "Dir::State::lists=$lists" "$@"
-}
-get update
-get install -y --no-install-recommends "$@"
-rm -rf /tmp/sandboxd-build"#;
-
-const CARGO: &str = r#"set -eu
-build=/tmp/sandboxd-build
-export CARGO_HOME="${SANDBOXD_BUILD_CACHE:-$build}/cargo" CARGO_TARGET_DIR="$build/target"
-cargo install --root /usr/local -- "$@"
-rm -rf "$build""#;
-
-const GO: &str = r#"set -eu
-export GOBIN=/usr/local/bin GOFLAGS=-modcacherw
-for package in "$@"; do
-  case $package in *@*) ;; *) package=$package@latest ;; esac
-  go install "$package"
-done
-rm -rf /tmp/sandboxd-build"#;
-
-/// By hand and not by `useradd`, which not every base has; and whoever has the uid already gets the home. Where there is
-/// one user for all ids, nothing can be given to anybody, and need not be.
-const ACCOUNT: &str = r#"set -eu
-uid=$1 home=$2
-count=
-if [ -r /proc/self/uid_map ]; then read -r _ _ count </proc/self/uid_map; fi
-if [ "$count" = 1 ]; then own() { :; }; else own() { chown -R "$uid:$uid" "$@"; }; fi
-if grep -q "^[^:]*:[^:]*:$uid:" /etc/passwd; then
-  sed "s|^\([^:]*:[^:]*:$uid:[^:]*:[^:]*\):[^:]*:|\1:$home:|" /etc/passwd >/etc/passwd.new
-  cat /etc/passwd.new >/etc/passwd
-  rm /etc/passwd.new
-else
-  name=agent
-  if grep -q '^agent:' /etc/passwd; then name=agent$uid; fi
-  shell=/bin/sh
-  if [ -x /bin/bash ]; then shell=/bin/bash; fi
-  echo "$name:x:$uid:$uid::$home:$shell" >>/etc/passwd
-  if [ -f /etc/shadow ]; then echo "$name:!::0:99999:7:::" >>/etc/shadow; fi
-  if ! grep -q "^[^:]*:[^:]*:$uid:" /etc/group; then echo "$name:x:$uid:" >>/etc/group; fi
-fi
-mkdir -p "$home"
-own "$home"
-for python in python3 python; do
-  if command -v "$python" >/dev/null; then
-    "$python" -m venv --system-site-packages /opt/venv
-    own /opt/venv
-    break
-  fi
-done"#;
 
 /// One step of a build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
