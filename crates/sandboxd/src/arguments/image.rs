@@ -53,7 +53,7 @@ pub(crate) enum ImageCommand {
         #[arg(value_name = "IMAGE", required = true)]
         names: Vec<String>,
     },
-    /// Remove what nobody needs: images without a name, layers of no image, halves of downloads
+    /// Remove what nobody needs: images without a name, layers of no image, halves of downloads, package caches of no recipe
     #[command(after_long_help = texts::IMAGE_GC_AFTER)]
     Gc,
     /// Print one image as JSON: its digests, its layers and where they are, its configuration

@@ -190,8 +190,12 @@ Examples:
 
 /// Below the flags of `sandboxd image gc`.
 pub(super) const IMAGE_GC_AFTER: &str = "\
+A package cache goes where no recipe of the configuration uses it: give the configuration that the service has. What goes \
+is fetched again by the next build.
+
 Examples:
-  sandboxd image gc";
+  sandboxd image gc
+  sandboxd image gc --config /etc/sandboxd.toml";
 
 /// Below the flags of `sandboxd image inspect`.
 pub(super) const IMAGE_INSPECT_AFTER: &str = "\

@@ -5,7 +5,7 @@ use crate::failure::{FAILED, Failure};
 use crate::output::{self, Align, size};
 use crate::sandbox::configuration;
 use crate::shown::Shown;
-use sandboxd_server::backends::namespaces::kept_images;
+use sandboxd_server::backends::namespaces::{ForgottenCaches, forget_caches, kept_images};
 use sandboxd_server::clock::{Clock as _, SystemClock};
 use sandboxd_server::config::{Config, Flags};
 use sandboxd_server::runtimes::images::reference::Reference;
@@ -43,7 +43,7 @@ fn attempt(arguments: &ImageArguments) -> Result<(), Failure> {
         ImageCommand::Pull { names } => pull(&store, &config, names),
         ImageCommand::Import { path, name } => import(&store, path, name.as_deref()),
         ImageCommand::Rm { names } => rm(&store, &config.state_dir, names),
-        ImageCommand::Gc => gc(&store, &config.state_dir),
+        ImageCommand::Gc => gc(&store, &config),
         ImageCommand::Inspect { name } => inspect(&store, name),
     }
 }
@@ -143,16 +143,25 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-fn gc(store: &Images, state_dir: &Path) -> Result<(), Failure> {
-    let kept = kept_images(state_dir);
+fn gc(store: &Images, config: &Config) -> Result<(), Failure> {
+    let kept = kept_images(&config.state_dir);
     let removed = store.collect(&kept, SystemClock.now()).map_err(failed)?;
-    output::say(&format!(
-        "removed {}, {}, {}",
-        count(removed.images, "image"),
-        freed(&removed),
-        count(removed.leftovers, "leftover")
-    ));
+    let sources = config.service.runtimes.values();
+    let sources = sources.map(|runtime| &runtime.source);
+    let forgotten = forget_caches(&config.state_dir, sources).map_err(failed)?;
+    output::say(&collected(&removed, forgotten));
     Ok(())
+}
+
+fn collected(removed: &Removed, forgotten: ForgottenCaches) -> String {
+    format!(
+        "removed {}, {}, {}, {} ({})",
+        count(removed.images, "image"),
+        freed(removed),
+        count(removed.leftovers, "leftover"),
+        count(forgotten.caches, "package cache"),
+        size(forgotten.bytes)
+    )
 }
 
 fn inspect(store: &Images, name: &str) -> Result<(), Failure> {

@@ -119,7 +119,7 @@ fn a_root_filesystem_is_imported_shown_run_and_removed() {
         );
         assert_eq!(
             store.says(&["gc"]),
-            "removed 0 images, 0 layers (0 B), 0 leftovers\n"
+            "removed 0 images, 0 layers (0 B), 0 leftovers, 0 package caches (0 B)\n"
         );
     }
 }

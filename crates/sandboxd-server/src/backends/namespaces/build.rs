@@ -5,7 +5,10 @@
 //! goes on behind the last step that was done. Package caches are the work directory of a build's sandboxes: one directory
 //! for each recipe, so that what runs in one recipe's build cannot prepare anything for another's.
 
+mod caches;
 mod output;
+
+pub use caches::{ForgottenCaches, forget_caches};
 
 use super::image::{here, named, once};
 use super::{Inner, create, ending, lock};
@@ -14,9 +17,7 @@ use crate::backends::{
 };
 use crate::clock::{Clock as _, SystemClock};
 use crate::id::SandboxId;
-use crate::limits::{
-    BUILD_CA_BYTES_MAX, BUILD_CACHE_KEPT_SECONDS, BUILD_OUTPUT_BYTES_MAX, CONNECT_SECONDS_MAX,
-};
+use crate::limits::{BUILD_CA_BYTES_MAX, BUILD_OUTPUT_BYTES_MAX, CONNECT_SECONDS_MAX};
 use crate::runtimes::build::BuildSettings;
 use crate::runtimes::environment::PATH;
 use crate::runtimes::images::digest::Digest;
@@ -25,20 +26,18 @@ use crate::runtimes::images::{
     CancelOnDrop, Event, Image, ImageError, Lineage, Outcome, Progress, Watcher,
 };
 use crate::runtimes::recipe::{BuildPlan, BuildStep, CACHE_DIR, Recipe};
+use caches::Caches;
 use output::Heard;
 use sandboxd_protocol::client::{Client, Output};
 use sandboxd_protocol::message::{Ended, Exit, OutputLimit, PathRule, Run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Where builds keep package caches, in a state directory.
-const CACHES: &str = "build-caches";
 /// The file of certificates, and the words about it for Debian's installer, where caches are mounted.
 const CA_FILE: &str = "ca.pem";
 const APT_FILE: &str = "apt.conf";
@@ -57,7 +56,7 @@ const CA_VARIABLES: &[&str] = &[
 #[derive(Debug)]
 pub(super) struct Builds {
     settings: BuildSettings,
-    caches: PathBuf,
+    caches: Caches,
     /// Sandboxes of builds; held only to look and to put.
     sandboxes: Mutex<BTreeSet<SandboxId>>,
     /// What was built since the start; likewise.
@@ -68,11 +67,11 @@ impl Builds {
     pub(super) fn new(state_dir: &Path, settings: BuildSettings) -> Self {
         let builds = Self {
             settings,
-            caches: state_dir.join(CACHES),
+            caches: Caches::of(state_dir),
             sandboxes: Mutex::new(BTreeSet::new()),
             fresh: Mutex::new(BTreeSet::new()),
         };
-        builds.tidy(SystemClock.now());
+        builds.caches.tidy(SystemClock.now());
         builds
     }
 
@@ -83,28 +82,6 @@ impl Builds {
 
     pub(super) fn forget(&self, id: &SandboxId) {
         lock(&self.sandboxes).remove(id);
-    }
-
-    /// Removes caches of recipes that nobody has built for long.
-    fn tidy(&self, now: Duration) {
-        for entry in fs::read_dir(&self.caches).into_iter().flatten().flatten() {
-            let changed = entry.metadata().map_or(0, |found| found.mtime());
-            let changed = Duration::from_secs(u64::try_from(changed).unwrap_or(0));
-            if now.saturating_sub(changed) >= Duration::from_secs(BUILD_CACHE_KEPT_SECONDS) {
-                remove(&entry.path());
-            }
-        }
-    }
-
-    /// The caches of a lineage, used now.
-    fn cache(&self, lineage: &Lineage) -> std::io::Result<PathBuf> {
-        let name = Digest::of(lineage.text().as_bytes());
-        let home = self.caches.join(name.hex());
-        let cache = home.join("workspace");
-        super::instance::private(&home)?;
-        fs::create_dir_all(&cache)?;
-        fs::write(home.join("used"), lineage.text())?;
-        Ok(cache)
     }
 
     fn certificates(&self) -> Result<Option<Vec<u8>>, String> {
@@ -363,7 +340,7 @@ impl Step<'_> {
         let builds = &self.inner.builds;
         let deadline = Instant::now() + Duration::from_secs(builds.settings.seconds_max);
         let certificates = builds.certificates()?;
-        let cache = builds.cache(&self.work.lineage);
+        let cache = builds.caches.take(&self.work.lineage);
         let cache = cache.map_err(|error| format!("its package caches: {error}"))?;
         let spec = self.spec(&state.image, cache.clone(), certificates.is_some());
         let id = SandboxId::generate();

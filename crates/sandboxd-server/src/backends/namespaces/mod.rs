@@ -37,6 +37,7 @@ mod sys;
 mod users;
 pub(super) mod workspace;
 
+pub use build::{ForgottenCaches, forget_caches};
 pub use on_disk::{LayerOnDisk, Stored, layers_on_disk, remove_kept_layer, stored_below};
 pub use programs::{NotEmbedded, Programs};
 

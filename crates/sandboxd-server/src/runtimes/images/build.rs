@@ -51,6 +51,11 @@ impl Lineage {
         &self.repository
     }
 
+    /// The same, where a name has to be short and of few letters.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.repository.as_bytes())
+    }
+
     fn is_of(&self, name: &Reference) -> bool {
         name.registry() == "localhost" && name.repository() == self.repository
     }
@@ -80,9 +85,17 @@ impl Images {
     ///
     /// Where that takes too long, or nobody wants it any more.
     pub fn building(&self, lineage: &Lineage, cancel: &Cancel) -> Result<Building, ImageError> {
-        let name = Digest::of(lineage.text().as_bytes());
-        let lock = locks::take(self.home(), &format!("build-{}", name.hex()), cancel);
+        let lock = locks::take(self.home(), &turn_of(&lineage.digest()), cancel);
         Ok(Building(lock.map_err(at(self.home()))?))
+    }
+
+    /// The turn of whoever is to build of the lineage with this digest, if nobody has it now.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn not_building(&self, lineage: &Digest) -> std::io::Result<Option<Building>> {
+        Ok(locks::try_take(self.home(), &turn_of(lineage))?.map(Building))
     }
 
     /// Adds what a sandbox over `base` changed, as one more layer, under a name. Blocks.
@@ -167,6 +180,10 @@ impl Images {
         }
         Ok(gone)
     }
+}
+
+fn turn_of(lineage: &Digest) -> String {
+    format!("build-{}", lineage.hex())
 }
 
 fn is_broken_pipe(error: &UnpackError) -> bool {
