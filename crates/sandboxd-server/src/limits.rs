@@ -36,10 +36,9 @@ pub const STOP_GRACE_MILLIS: u64 = 2_000;
 pub const RUN_END_GRACE_MILLIS: u64 = 5_000;
 /// How long one sandbox may take to start, in seconds.
 pub const CREATE_SECONDS_MAX: u64 = 60;
-/// How long an image may take to be made ready (found, unpacked), in seconds.
-pub const PREPARE_SECONDS_MAX: u64 = 300;
-/// How long one image may take to be made ready before anybody waits for it, in seconds; then the next one has its turn.
-pub const PREWARM_SECONDS_MAX: u64 = 7_200;
+/// How long an image may take to be made ready, in seconds, whatever is configured. What takes long has a closer deadline
+/// of its own: the fetch of a base, and then a build (`build_timeout`).
+pub const PREPARE_SECONDS_MAX: u64 = IMAGE_PULL_SECONDS_MAX + BUILD_SECONDS_MAX;
 /// The pause before a build that failed is tried again at the start, in seconds.
 pub const PREWARM_PAUSE_SECONDS: u64 = 10;
 /// Entries of one layer of an image.
@@ -128,9 +127,12 @@ pub const WORKSPACE_SECONDS_MAX: u64 = 60;
 pub const LEDGER_SECONDS_MAX: u64 = 10;
 /// How long a fresh guest has for its first words, in seconds.
 pub const CONNECT_SECONDS_MAX: u64 = 15;
-/// How long a handler waits for an owner to open, wake or close a session, in seconds; the owner's own deadlines add up
-/// to less, and the client of era B waits this long.
+/// How long a handler waits for an owner to wake or close a session, in seconds; the owner's own deadlines add up to less,
+/// but for an image that has to be made ready, and the client of era B waits this long.
 pub const WAKE_SECONDS_MAX: u64 = 600;
+/// How long a handler waits for an owner to open a session, in seconds: a build or a fetch is waited for to its end, and
+/// the client gives up when it likes.
+pub const OPEN_SECONDS_MAX: u64 = PREPARE_SECONDS_MAX + WAKE_SECONDS_MAX;
 /// How long an answer to a run waits for a sleeping session beyond the run's own time, in seconds.
 pub const RUN_WAKE_GRACE_SECONDS: u64 = 4;
 /// How long one word to a run (stop, kill) may take to leave, in milliseconds.
@@ -301,12 +303,12 @@ const _: () = assert!(TOGETHER_BYTES_MAX / BUDGET_UNIT_BYTES < u32::MAX as u64);
 const _: () = assert!(PDF_SECONDS_MAX < FILE_SECONDS_MAX);
 const _: () = assert!(BODY_PAUSE_SECONDS_MAX < BODY_SECONDS_MAX);
 // Whoever waits for a sandbox waits longer than its owner takes: the one that makes room goes (its layer is not kept, it is
-// removed, its workspace marked, its record written), then image, workspace, sandbox, guest and record of the new one.
+// removed, its workspace marked, its record written), then workspace, sandbox, guest and record of the new one. Its image
+// is another matter.
 const _: () = assert!(
     2 * STOP_SECONDS_MAX
         + 2 * WORKSPACE_SECONDS_MAX
         + 2 * LEDGER_SECONDS_MAX
-        + PREPARE_SECONDS_MAX
         + CREATE_SECONDS_MAX
         + CONNECT_SECONDS_MAX
         < WAKE_SECONDS_MAX

@@ -51,6 +51,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
         runtime: &Runtime,
         progress: &Watcher,
     ) -> Result<PreparedImage, PrepareError>;
+    /// The image that a kept layer lies over, as it was when the layer was begun; nothing where the backend does not know it
+    /// or it is the runtime's in any case. A sandbox that starts from the layer needs no other one.
+    async fn kept_image(&self, _: &SandboxId) -> Option<PreparedImage> {
+        None
+    }
     /// Makes the sandbox and starts its guest. `Start::KeptLayer` never builds anew: a missing layer is an error.
     /// Refuses what it cannot enforce.
     async fn create(

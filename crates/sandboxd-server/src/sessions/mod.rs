@@ -44,7 +44,7 @@ use crate::clock::Clock;
 use crate::config::Service;
 use crate::id::{RunId, SessionId};
 use crate::limits::{
-    PREWARM_PAUSE_SECONDS, PREWARM_SECONDS_MAX, SHUTDOWN_BACKEND_SECONDS, SHUTDOWN_SECONDS_MAX,
+    PREPARE_SECONDS_MAX, PREWARM_PAUSE_SECONDS, SHUTDOWN_BACKEND_SECONDS, SHUTDOWN_SECONDS_MAX,
     WAKE_SECONDS_MAX,
 };
 use crate::runtimes::images::Untold;
@@ -520,7 +520,7 @@ async fn prewarm_one(shared: &Shared, runtime: &Runtime) {
         _ => 1,
     };
     for again in (0..tries).rev() {
-        let limit = Duration::from_secs(PREWARM_SECONDS_MAX);
+        let limit = Duration::from_secs(PREPARE_SECONDS_MAX);
         let progress = Untold::watcher();
         let prepared = timeout(limit, shared.backend.prepare(runtime, &progress)).await;
         match prepared {

@@ -7,7 +7,7 @@ use super::table::{Shared, Table};
 use super::visit::Visit;
 use super::words::{Open, OpenError, Opened, UseError};
 use crate::id::{SandboxId, SessionId};
-use crate::limits::WAKE_SECONDS_MAX;
+use crate::limits::OPEN_SECONDS_MAX;
 use crate::runtimes::Runtime;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,11 +40,11 @@ pub(super) async fn open(shared: &Arc<Shared>, ask: Open) -> Result<Opened, Open
         Found::ToBeWoken => wake(shared, &id).await?,
         Found::New { serial, stage } => {
             let waiting = wait_until_open(shared, &id, serial, stage);
-            timeout(Duration::from_secs(WAKE_SECONDS_MAX), waiting)
+            timeout(Duration::from_secs(OPEN_SECONDS_MAX), waiting)
                 .await
                 .unwrap_or_else(|_| {
                     Err(OpenError::Start(format!(
-                        "not started within {WAKE_SECONDS_MAX} s"
+                        "not started within {OPEN_SECONDS_MAX} s"
                     )))
                 })?;
         }
@@ -149,7 +149,7 @@ fn look_up(table: &Table, ask: &Open, id: &SessionId) -> Result<Option<Found>, O
 
 async fn wake(shared: &Arc<Shared>, id: &SessionId) -> Result<(), OpenError> {
     let woken = match Visit::begin(shared, id) {
-        Ok(visit) => visit.reach().await.map(|_| ()),
+        Ok(visit) => visit.reach_within(OPEN_SECONDS_MAX).await.map(|_| ()),
         Err(error) => Err(error),
     };
     match woken {

@@ -79,12 +79,17 @@ impl Visit {
 
     /// The way to the guest; wakes and heals first.
     pub(super) async fn reach(&self) -> Result<Reached, UseError> {
+        self.reach_within(WAKE_SECONDS_MAX).await
+    }
+
+    /// As [`Visit::reach`], for whoever waits longer or less long. The owner goes on either way.
+    pub(super) async fn reach_within(&self, seconds: u64) -> Result<Reached, UseError> {
         let waiting = self.reach_in_any_time();
-        match timeout(Duration::from_secs(WAKE_SECONDS_MAX), waiting).await {
+        match timeout(Duration::from_secs(seconds), waiting).await {
             Ok(reached) => reached,
             Err(_) => Err(UseError::WakeFailed {
                 id: self.id.clone(),
-                cause: format!("not awake within {WAKE_SECONDS_MAX} s"),
+                cause: format!("not awake within {seconds} s"),
             }),
         }
     }

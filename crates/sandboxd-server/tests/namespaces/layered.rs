@@ -240,6 +240,12 @@ async fn an_image_in_use_is_not_removed_and_a_kept_layer_wakes_over_its_own() {
         .prepare(&name, &Untold::watcher())
         .await
         .unwrap();
+    let own = house.backend.kept_image(&id).await;
+    assert!(
+        matches!(&own, Some(PreparedImage::Layers { key, .. }) if *key == first.to_string()),
+        "{own:?}"
+    );
+    drop(own);
     let woken = house
         .try_rent(&id, &keep(image), Start::KeptLayer)
         .await

@@ -43,6 +43,23 @@ async fn a_wake_that_fails_in_any_way_costs_no_layer() {
     assert_eq!(world.out("a", "cat /etc/package").await, "installed\n");
 }
 
+/// What its runtime is made from may have changed meanwhile, and may take long or be nowhere: it is for new sessions.
+#[tokio::test(start_paused = true)]
+async fn a_wake_over_a_kept_layer_waits_for_no_other_image() {
+    let world = World::with_workspaces(|s| s.persist_containers = true).await;
+    asleep_with_a_layer(&world).await;
+    let switches = world.backend.switches();
+    let alias = world.sessions.service().default_runtime.clone();
+    switches.miss_image(&alias, "its recipe is broken now");
+    let gate = switches.hold_prepares();
+    assert_eq!(world.out("a", "cat /etc/package").await, "installed\n");
+    // A new one needs it.
+    gate.add_permits(1);
+    let refused = world.sessions.open(crate::support::ask("b")).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("its recipe is broken now"), "{refused}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_layer_that_is_there_is_not_thrown_away_because_keeping_it_went_wrong() {
     let world = World::with_workspaces(|s| s.persist_containers = true).await;

@@ -28,6 +28,78 @@ async fn an_attach_whose_stored_files_go_meanwhile_makes_no_empty_ones() {
     world.open("a").await;
 }
 
+/// Nobody's time passes here but the clock's, which is turned forward as soon as everybody waits.
+#[tokio::test(start_paused = true)]
+async fn an_open_waits_for_its_image_as_long_as_that_takes() {
+    let world = World::start(|_| {}).await;
+    let gate = world.backend.switches().hold_prepares();
+    let opening = {
+        let sessions = world.sessions.clone();
+        tokio::spawn(async move { sessions.open(ask("a")).await })
+    };
+    assert!(still_waits(&opening).await);
+    // Longer than a build may take where nobody says otherwise, and the fetch of its base before it.
+    tokio::time::sleep(Duration::from_secs(10_000)).await;
+    assert!(still_waits(&opening).await);
+    // Who comes second is told so, and may come again.
+    let second = world.sessions.open(reuse("a")).await;
+    assert_eq!(second.unwrap_err(), OpenError::Opening(sid("a")));
+    // Images are also made ready for nobody in particular.
+    gate.add_permits(9);
+    let opened = opening.await.unwrap().unwrap();
+    // Building it was no idle time of the session's.
+    assert!(opened.session.idle < Duration::from_secs(60), "{opened:?}");
+    let again = world.sessions.open(reuse("a")).await.unwrap();
+    assert_eq!(again.token, opened.token);
+    assert_eq!(world.out("a", "echo hi").await, "hi\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_whose_caller_hung_up_goes_on_behind_a_long_build() {
+    let world = World::start(|_| {}).await;
+    let gate = world.backend.switches().hold_prepares();
+    let opening = {
+        let sessions = world.sessions.clone();
+        tokio::spawn(async move { sessions.open(ask("a")).await })
+    };
+    assert!(still_waits(&opening).await);
+    opening.abort();
+    tokio::time::sleep(Duration::from_secs(3_000)).await;
+    gate.add_permits(9);
+    let is_open = |world: &World| world.sessions.get(&sid("a")).is_some();
+    world.until("open", is_open).await;
+    world.sessions.open(reuse("a")).await.unwrap();
+}
+
+/// With files that are stored, a session may be closed, or the service ended, while its next sandbox waits for an image.
+#[tokio::test(start_paused = true)]
+async fn what_is_closed_while_its_image_is_built_does_not_wait_for_that() {
+    let world = World::with_workspaces(|_| {}).await;
+    world.open("a").await;
+    world.sessions.hibernate(&sid("a")).await.unwrap();
+    let _gate = world.backend.switches().hold_prepares();
+    let waking = {
+        let sessions = world.sessions.clone();
+        tokio::spawn(async move { sessions.open(reuse("a")).await })
+    };
+    assert!(still_waits(&waking).await);
+    tokio::time::sleep(Duration::from_secs(2_000)).await;
+    assert!(still_waits(&waking).await);
+    world.sessions.delete(&sid("a"), false).await.unwrap();
+    assert!(waking.await.unwrap().is_err());
+    assert_eq!(world.backend.sandbox_count(), 0);
+    let opening = {
+        let sessions = world.sessions.clone();
+        tokio::spawn(async move { sessions.open(ask("b")).await })
+    };
+    assert!(still_waits(&opening).await);
+    let began = tokio::time::Instant::now();
+    world.sessions.shutdown().await;
+    assert_eq!(opening.await.unwrap().unwrap_err(), OpenError::ShuttingDown);
+    // By the clock of the test, which stands still where nobody waits for it.
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_opens_runs_and_goes() {
     let world = World::start(|_| {}).await;

@@ -259,6 +259,11 @@ impl Backend for InMemory {
         }
     }
 
+    async fn kept_image(&self, id: &SandboxId) -> Option<PreparedImage> {
+        let is_kept = self.inside().layers.contains_key(id);
+        is_kept.then_some(PreparedImage::Empty)
+    }
+
     async fn create(
         &self,
         id: &SandboxId,

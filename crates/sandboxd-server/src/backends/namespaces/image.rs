@@ -264,6 +264,19 @@ async fn pull(inner: &Inner, name: &Reference, progress: &dyn Progress) -> Resul
     }
 }
 
+/// The image that a kept layer lies over, if it is an image of the store's.
+pub(super) async fn kept(inner: &Arc<Inner>, id: &SandboxId) -> Option<PreparedImage> {
+    let (theirs, at) = (Arc::clone(inner), id.clone());
+    let look = move || {
+        let noted = Digest::parse(&theirs.layers.image(&at)?)?;
+        theirs.pulls.images.open(&noted).ok().flatten()
+    };
+    let image = tokio::task::spawn_blocking(look).await.ok().flatten()?;
+    let image = prepared(image);
+    copied(inner, &image, "of the kept layer").await.ok()?;
+    Some(image)
+}
+
 /// The specification of a sandbox that wakes: its layer lies over the image that it was made with, whatever the
 /// runtime's name means by now. Nothing where that is what is asked for, or is not here.
 pub(super) async fn of_kept_layer(

@@ -404,6 +404,10 @@ impl Backend for Namespaces {
         image::prepare(&self.inner, runtime, progress).await
     }
 
+    async fn kept_image(&self, id: &SandboxId) -> Option<PreparedImage> {
+        image::kept(&self.inner, id).await
+    }
+
     async fn create(
         &self,
         id: &SandboxId,

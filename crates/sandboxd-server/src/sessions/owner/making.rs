@@ -1,12 +1,15 @@
 //! How a sandbox comes: what it is to be, the backend that makes it, its guest's first words, its record.
 
 use super::{Held, Owner, bounded};
-use crate::backends::{self, Enforced, KeepLayer, Meter, Running, SandboxSpec, Taken};
+use crate::backends::{
+    self, Enforced, KeepLayer, Meter, PreparedImage, Running, SandboxSpec, Taken,
+};
 use crate::id::SandboxId;
 use crate::limits::{
     CONNECT_SECONDS_MAX, CREATE_SECONDS_MAX, PREPARE_SECONDS_MAX, STOP_SECONDS_MAX,
     WORKSPACE_SECONDS_MAX,
 };
+use crate::runtimes::Runtime;
 use crate::runtimes::images::Untold;
 use crate::sessions::detail::Detail;
 use crate::sessions::ledger::Standing;
@@ -146,7 +149,7 @@ impl Owner {
     /// The record is on disk before anybody hears of the sandbox, and is written while it is being made. Only where it will
     /// name a write layer it waits for that: one that names a layer that is not there would never wake again.
     async fn make(&mut self, sandbox: &SandboxId, layer: bool) -> Result<Made, String> {
-        let spec = self.specify(layer).await?;
+        let spec = self.specify(sandbox, layer).await?;
         let standing = Standing::Resident {
             sandbox: sandbox.clone(),
             keeps: spec.keep_layer,
@@ -220,7 +223,7 @@ impl Owner {
     }
 
     /// What the sandbox is to be, with its image and its workspace ready.
-    async fn specify(&self, layer: bool) -> Result<SandboxSpec, String> {
+    async fn specify(&self, sandbox: &SandboxId, layer: bool) -> Result<SandboxSpec, String> {
         let (service, runtime, may_be_new, files_outside) = {
             let table = self.shared.table();
             let rental = table.house.get(&self.id).ok_or("the session is gone")?;
@@ -239,12 +242,7 @@ impl Owner {
             })?;
             (service, runtime, may_be_new, rental.files_outside)
         };
-        let progress = Untold::watcher();
-        let prepared = self.shared.backend.prepare(&runtime, &progress);
-        let image = bounded(PREPARE_SECONDS_MAX, prepared)
-            .await
-            .ok_or("the image was not ready in time")?
-            .map_err(|e| e.to_string())?;
+        let image = self.image(sandbox, layer, &runtime).await?;
         let workspaces = self.shared.workspaces.clone();
         let making = async {
             match (files_outside, may_be_new) {
@@ -266,6 +264,50 @@ impl Owner {
         spec.keep_layer |= layer;
         spec.session = Some(self.id.clone());
         Ok(spec)
+    }
+
+    /// The image of a sandbox: the one that its kept layer lies over, or what the runtime's is now. That may be a fetch or a
+    /// build, which takes as long as it may take; but not for a session that is to end meanwhile.
+    async fn image(
+        &self,
+        sandbox: &SandboxId,
+        layer: bool,
+        runtime: &Runtime,
+    ) -> Result<PreparedImage, String> {
+        if layer && let Some(image) = self.shared.backend.kept_image(sandbox).await {
+            return Ok(image);
+        }
+        let progress = Untold::watcher();
+        let prepared = self.shared.backend.prepare(runtime, &progress);
+        tokio::select! {
+            biased;
+            prepared = bounded(PREPARE_SECONDS_MAX, prepared) => prepared
+                .ok_or("the image was not ready in time")?
+                .map_err(|e| e.to_string()),
+            () = self.is_to_end() => Err("it ended before its image was ready".to_owned()),
+        }
+    }
+
+    /// Until the session is closing, or gone.
+    async fn is_to_end(&self) {
+        let mut stage = {
+            let table = self.shared.table();
+            match table.details.get(&self.id) {
+                Some(detail) if detail.serial == self.serial => detail.stage.subscribe(),
+                _ => return,
+            }
+        };
+        loop {
+            let state = {
+                let table = self.shared.table();
+                stage.mark_unchanged();
+                table.house.get(&self.id).map(|rental| rental.state.clone())
+            };
+            if matches!(state, None | Some(State::Closing { .. })) || stage.changed().await.is_err()
+            {
+                return;
+            }
+        }
     }
 
     /// Never used in silence.
