@@ -2,6 +2,7 @@
 //!
 //! Run as root, everything is tried as root and as an ordinary user; run as an ordinary user, only as that one.
 
+mod builds;
 mod ceilings;
 mod confined;
 mod doctor;

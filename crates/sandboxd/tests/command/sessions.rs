@@ -69,7 +69,8 @@ impl Home {
     }
 }
 
-pub(crate) fn ask(service: &Service, method: &str, path: &str, body: &str) -> String {
+/// A request whose answer may be read.
+pub(crate) fn send(service: &Service, method: &str, path: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(&service.address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
     let length = body.len();
@@ -79,6 +80,11 @@ pub(crate) fn ask(service: &Service, method: &str, path: &str, body: &str) -> St
          Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     )
     .expect("write");
+    stream
+}
+
+pub(crate) fn ask(service: &Service, method: &str, path: &str, body: &str) -> String {
+    let mut stream = send(service, method, path, body);
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("read");
     answer
