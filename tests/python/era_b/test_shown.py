@@ -5,7 +5,6 @@ goes on from where the one before it ended."""
 import asyncio
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import pathlib
@@ -19,38 +18,14 @@ from collections.abc import Iterator
 import pytest
 from pydantic_ai_backends import SandboxdWorkspace
 
-from daemon import BINARY, TOKEN, Daemon, free_port
+import debian
+from daemon import TOKEN, Daemon, free_port
+from debian import IMAGE, command, needs_root
 
-PROJECT = pathlib.Path(__file__).resolve().parents[3]
-IMAGE = "python:3.12-slim"
 PACKAGES = {"six": "1.17.0", "iniconfig": "2.3.1"}
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-HOST_CERTIFICATES = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
-MINUTES = 20
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a Debian root filesystem")
-
-
-def debian() -> pathlib.Path:
-    """The root filesystem that the tests of the Python service run in as well; made where it is not there yet."""
-    spec = importlib.util.spec_from_file_location("rootfs", PROJECT / "tests/peer/rootfs.py")
-    assert spec is not None and spec.loader is not None
-    rootfs = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rootfs)
-    return pathlib.Path(json.loads(rootfs.names(PROJECT / ".cache/peer"))[IMAGE])
-
-
-def command(*words: str | pathlib.Path, state: pathlib.Path, env: dict[str, str] | None = None) -> str:
-    """What the command prints that ends well."""
-    environment = {"PATH": os.environ["PATH"]} | (env or {})
-    done = subprocess.run(
-        [BINARY, *words, "--state-dir", state], env=environment, capture_output=True, text=True, timeout=MINUTES * 60
-    )
-    assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
 
 @contextlib.contextmanager
 def registry(folder: pathlib.Path) -> Iterator[str]:
@@ -128,12 +103,10 @@ def configuration(folder: pathlib.Path, mirror: str) -> pathlib.Path:
     # Debian keeps pip apart from its Python, and marks that Python as its own.
     pip = "apt-get install -y --no-install-recommends python3-pip && rm -f /usr/lib/python3*/EXTERNALLY-MANAGED"
     packages = [f"{name}=={version}" for name, version in PACKAGES.items()]
-    index = {name: os.environ[name] for name in ("PIP_INDEX_URL", "HTTPS_PROXY", "HTTP_PROXY") if name in os.environ}
     lines = [
         "keep_layer = true",
         f"registry_mirrors = {json.dumps(['docker.io=' + mirror])}",
-        f"build_env = {json.dumps(json.dumps(index))}",
-        *([f'build_ca_file = "{HOST_CERTIFICATES}"'] if HOST_CERTIFICATES.is_file() else []),
+        *debian.build_settings(),
         "[runtimes.python]",
         'description = "Debian with two packages"',
         "[runtimes.python.runtime]",
@@ -171,7 +144,7 @@ def mirror(folder: pathlib.Path) -> Iterator[str]:
 @needs_root
 def test_a_debian_root_is_imported_and_pushed(folder, mirror):
     state = folder / "first"
-    imported = command("image", "import", debian(), "--name", IMAGE, state=state)
+    imported = command("image", "import", debian.root(), "--name", IMAGE, state=state)
     assert imported.startswith(f"{IMAGE}  sha256:"), imported
     layer = json.loads(command("image", "inspect", IMAGE, state=state))["layers"][0]
     push(mirror, "library/python", "3.12-slim", pathlib.Path(layer["path"]), folder)
