@@ -145,6 +145,7 @@ mod tests {
     use crate::clock::{Clock as _, SystemClock};
     use crate::runtimes::images::Cancel;
     use crate::runtimes::recipe::Recipe;
+    use rustix::fs::{Timespec, Timestamps};
 
     fn recipe(name: &str, user: Option<u32>) -> Recipe {
         Recipe {
@@ -197,14 +198,19 @@ mod tests {
         let caches = Caches::of(state.path());
         let used = cache(&caches, &recipe("used", None));
         let forgotten = cache(&caches, &recipe("forgotten", None));
-        let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        let times = fs::FileTimes::new().set_modified(long_ago);
-        for home in [used.parent().unwrap(), forgotten.parent().unwrap()] {
-            fs::File::open(home.join(USED))
-                .unwrap()
-                .set_times(times)
-                .unwrap();
-            fs::File::open(home).unwrap().set_times(times).unwrap();
+        let long_ago = Timespec {
+            tv_sec: 1_000_000_000,
+            tv_nsec: 0,
+        };
+        let times = Timestamps {
+            last_access: long_ago,
+            last_modification: long_ago,
+        };
+        for cache in [&used, &forgotten] {
+            let home = cache.parent().unwrap();
+            for path in [&home.join(USED), home] {
+                rustix::fs::futimens(fs::File::open(path).unwrap(), &times).unwrap();
+            }
         }
         // A directory does not change when a file that it has is written anew.
         caches.take(&Lineage::of("used", None)).unwrap();
