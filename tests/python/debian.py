@@ -1,10 +1,12 @@
 """A Debian root filesystem as an image, and how builds on it reach the registries that this machine reaches."""
 
+import faulthandler
 import importlib.util
 import json
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -21,8 +23,14 @@ SETTINGS = ("PIP_INDEX_URL", "npm_config_registry", "HTTPS_PROXY", "HTTP_PROXY",
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a Debian root filesystem")
 
 
+def wait_longer() -> None:
+    """What is fetched and built takes minutes on a busy machine: the watch for tests that hang goes by our own deadlines."""
+    faulthandler.dump_traceback_later((MINUTES + 1) * 60, exit=True, file=sys.__stderr__)
+
+
 def root() -> pathlib.Path:
     """The root filesystem that the tests of the Python service run in as well; made where it is not there yet."""
+    wait_longer()
     spec = importlib.util.spec_from_file_location("rootfs", PROJECT / "tests/peer/rootfs.py")
     assert spec is not None and spec.loader is not None
     rootfs = importlib.util.module_from_spec(spec)
@@ -32,6 +40,7 @@ def root() -> pathlib.Path:
 
 def command(*words: str | pathlib.Path, state: pathlib.Path, env: dict[str, str] | None = None) -> str:
     """What the command prints that ends well."""
+    wait_longer()
     environment = {"PATH": os.environ["PATH"]} | (env or {})
     done = subprocess.run(
         [BINARY, *words, "--state-dir", state], env=environment, capture_output=True, text=True, timeout=MINUTES * 60
