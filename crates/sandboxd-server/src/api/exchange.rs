@@ -32,7 +32,9 @@ pub(super) async fn exchange(
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let span = telemetry::request_span(id.to_str().unwrap_or_default());
-    let mut response = answered(router, request).instrument(span.clone()).await;
+    let mut response = answered(router, metrics, request)
+        .instrument(span.clone())
+        .await;
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);
     // Nothing here is more than its type says: what a guest wrote is no page, whatever it looks like.
@@ -64,7 +66,7 @@ fn name_of(method: &Method) -> &'static str {
     }
 }
 
-async fn answered(router: Router, request: Request<Incoming>) -> Response {
+async fn answered(router: Router, metrics: &Metrics, request: Request<Incoming>) -> Response {
     if head_bytes(&request) > HEAD_BYTES_MAX {
         return Failure::HeadTooLarge(HEAD_BYTES_MAX).into_response();
     }
@@ -88,6 +90,7 @@ async fn answered(router: Router, request: Request<Incoming>) -> Response {
         Ok(Err(never)) => match never {},
         Err(panic) => {
             telemetry::panicked(panic.as_ref());
+            metrics.panicked();
             answer::internal_error()
         }
     };
@@ -145,4 +148,56 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
         let text = crate::id::random_hex(8);
         HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::listener::accept;
+    use super::*;
+    use crate::telemetry::metrics::SessionStates;
+    use axum::routing::get;
+    use std::sync::Arc;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
+
+    #[tokio::test]
+    async fn a_panic_is_a_500_and_a_figure_and_the_same_connection_goes_on() {
+        let router = Router::new()
+            .route(
+                "/bad",
+                get(async || -> Response { panic!("a secret word") }),
+            )
+            .route("/good", get(async || "fine"));
+        let metrics = Arc::new(Metrics::default());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
+        let serving = tokio::spawn(accept(
+            listener,
+            router,
+            metrics.clone(),
+            connections.clone(),
+            stop.clone(),
+        ));
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        let ask = |path: &str, last: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\n{last}\r\n");
+        let asked = ask("/bad", "") + &ask("/bad", "") + &ask("/good", "Connection: close\r\n");
+        stream.write_all(asked.as_bytes()).await.unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.unwrap();
+        let statuses: Vec<&str> = said
+            .split("HTTP/1.1 ")
+            .skip(1)
+            .map(|answer| &answer[..3])
+            .collect();
+        assert_eq!(statuses, ["500", "500", "200"], "{said}");
+        assert!(said.ends_with("fine") && !said.contains("secret"), "{said}");
+        let figures = metrics.render(SessionStates::default());
+        assert!(figures.contains("sandboxd_panics_total 2"), "{figures}");
+        stop.cancel();
+        serving.await.unwrap();
+        connections.wait().await;
+    }
 }

@@ -5,9 +5,10 @@
 //! `admission`, which are pure; `table` holds all of it, each session's `detail` too, under one lock that nobody holds over
 //! I/O; `owner` makes and removes sandboxes, one task per session that holds one, and writes into the `ledger`, as the
 //! `journal` does for what may be written a moment late; `recovery` takes up what an earlier daemon has written; `reaper`
-//! ends what nobody uses, and `pool` keeps sandboxes ready for sessions to come.
+//! ends what nobody uses, and `pool` keeps sandboxes ready for sessions to come: `chores`, which outlive a panic.
 
 mod admission;
+mod chores;
 mod clock_jump;
 mod detail;
 mod events;
@@ -119,11 +120,11 @@ impl Sessions {
             parts.service,
         ));
         recovery::take_up(&shared).await?;
-        shared.tasks.spawn(reaper::live(shared.clone()));
-        shared.tasks.spawn(journal::live(shared.clone()));
-        shared.tasks.spawn(pool::live(shared.clone()));
+        chores::keep(&shared, "reaper", reaper::live);
+        chores::keep(&shared, "journal", journal::live);
+        chores::keep(&shared, "pool", pool::live);
         if shared.service().prewarm {
-            shared.tasks.spawn(prewarm(shared.clone()));
+            chores::keep(&shared, "prewarm", prewarm);
         }
         Ok(Arc::new(Self { shared, buildkit }))
     }

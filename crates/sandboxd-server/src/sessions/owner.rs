@@ -130,6 +130,7 @@ impl Owner {
             return;
         }
         tracing::error!(session = %self.id, ?order, "an order ended in a panic");
+        self.shared.metrics.panicked();
         self.held = None;
         let cause = Some("internal error".to_owned());
         match order {

@@ -163,6 +163,7 @@ pub struct Metrics {
     evictions: Counts<1>,
     refusals: Counts<1>,
     oom_kills: Counter,
+    panics: Counter,
     store_seconds: Timings<2>,
     workspace_bytes: Level,
     process: ProcessFigures,
@@ -198,6 +199,7 @@ impl Default for Metrics {
             evictions: Family::default(),
             refusals: Family::default(),
             oom_kills: Counter::default(),
+            panics: Counter::default(),
             store_seconds: Family::new_with_constructor(Buckets(SHORT)),
             workspace_bytes: Level::default(),
             process: ProcessFigures::default(),
@@ -284,6 +286,11 @@ impl Metrics {
             "oom_kills",
             "Programs that the kernel ended for memory, as far as was seen",
             self.oom_kills.clone(),
+        );
+        to.register(
+            "panics",
+            "Mistakes of this program that ended one request or one operation",
+            self.panics.clone(),
         );
         to.register(
             "store_seconds",
@@ -394,6 +401,11 @@ impl Metrics {
     /// The kernel ended so many programs for memory.
     pub fn oom_killed(&self, programs: u64) {
         self.oom_kills.inc_by(programs);
+    }
+
+    /// A request or an operation ended in a panic: a mistake of ours.
+    pub fn panicked(&self) {
+        self.panics.inc();
     }
 
     /// The store did something, or failed at it. `op` is a name of ours.
@@ -515,6 +527,7 @@ mod tests {
         metrics.evicted(Eviction::Slot);
         metrics.refused("session_limit".to_owned());
         metrics.oom_killed(2);
+        metrics.panicked();
         metrics.stored("put", true, Duration::from_micros(90));
         metrics.workspaces_hold(4096);
         metrics.pool_holds(BTreeMap::from([("gone".to_owned(), 1)]));
@@ -546,6 +559,7 @@ mod tests {
             "sandboxd_evictions_total{reason=\"slot\"} 1",
             "sandboxd_refusals_total{code=\"session_limit\"} 1",
             "sandboxd_oom_kills_total 2",
+            "sandboxd_panics_total 1",
             "sandboxd_store_seconds_count{op=\"put\",outcome=\"ok\"} 1",
             "sandboxd_workspace_bytes 4096",
         ] {

@@ -118,6 +118,28 @@ macro_rules! escape {
     };
 }
 
+/// Those about how runs are ended, also as a user without any privilege but a cgroup: runs then end by theirs.
+macro_rules! escape_with_cgroups {
+    ($($attack:ident::{$($case:ident),* $(,)?})*) => {
+        mod without_root_with_cgroups {
+            $(mod $attack {
+                $(
+                    #[test]
+                    fn $case() {
+                        let name = concat!(
+                            "without_root_with_cgroups::", stringify!($attack), "::", stringify!($case)
+                        );
+                        let said = crate::ordinary::with_a_cgroup_of_its_own(name, crate::$attack::$case);
+                        if let Some(said) = said {
+                            assert!(said.contains("runs are ended by cgroup"), "{said}");
+                        }
+                    }
+                )*
+            })*
+        }
+    };
+}
+
 escape! {
     layers::{
         users_are_nobodys_else,
@@ -191,9 +213,11 @@ escape! {
     undying_trees::{
         none_outlives_its_deadline,
         none_outlives_a_stop,
-        none_outlives_too_much_output_a_hang_up_or_its_session,
+        none_outlives_too_much_output,
+        none_outlives_its_deadline_after_a_hang_up,
+        none_outlives_its_session,
         what_a_finished_run_left_lives_until_the_session_sleeps,
-        a_tree_of_five_hundred_goes_whole,
+        trees_of_hundreds_go_whole,
     }
     kernel_surface::{
         calls_that_lead_out_fail,
@@ -239,6 +263,17 @@ escape_from_the_pool! {
     kernel_surface::{calls_that_lead_out_fail}
 }
 
+escape_with_cgroups! {
+    undying_trees::{
+        none_outlives_its_deadline,
+        none_outlives_a_stop,
+        none_outlives_too_much_output,
+        none_outlives_its_deadline_after_a_hang_up,
+        none_outlives_its_session,
+        trees_of_hundreds_go_whole,
+    }
+}
+
 // What is not here is about the namespaces backend's own make (its mounts, its entering program, its images, what the host
 // sees below this process), needs programs that the image does not have, or expects the errors of the jail's own filter,
 // where an engine's answer is another refusal.
@@ -280,5 +315,13 @@ escape_from_docker! {
     }
     kernel_surface::{
         calls_that_lead_out_fail,
+    }
+    undying_trees::{
+        none_outlives_its_deadline,
+        none_outlives_a_stop,
+        none_outlives_too_much_output,
+        none_outlives_its_deadline_after_a_hang_up,
+        none_outlives_its_session,
+        trees_of_hundreds_go_whole,
     }
 }

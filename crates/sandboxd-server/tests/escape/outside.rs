@@ -1,7 +1,7 @@
 //! What the host sees of a sandbox.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One process as the host sees it.
 #[derive(Debug, Clone)]
@@ -76,4 +76,22 @@ pub(crate) fn guests() -> Vec<Seen> {
         .into_iter()
         .filter(|seen| !seen.is_zombie() && matches!(seen.inner(), (2.., "1")))
         .collect()
+}
+
+/// How many processes of a sandbox are alive, and how many are dead and not reaped, by the name that its PID namespace has
+/// inside. An engine's containers are no children of this process, and what others run may not be looked at by everybody:
+/// an ordinary user's test has this one sandbox.
+pub(crate) fn in_pid_namespace(name: &str) -> (usize, usize) {
+    let theirs: Vec<Seen> = if crate::ordinary::is_root() {
+        let pids = std::fs::read_dir("/proc").unwrap().flatten();
+        pids.filter_map(|entry| Seen::look(entry.file_name().to_str()?.parse().ok()?))
+            .filter(|seen| {
+                std::fs::read_link(seen.path("ns/pid")).is_ok_and(|link| link == Path::new(name))
+            })
+            .collect()
+    } else {
+        descendants().into_iter().filter(Seen::is_inside).collect()
+    };
+    let dead = theirs.iter().filter(|seen| seen.is_zombie()).count();
+    (theirs.len() - dead, dead)
 }

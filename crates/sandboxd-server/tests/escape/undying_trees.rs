@@ -5,6 +5,7 @@ use crate::place::Place;
 use crate::swapped_paths::wait_for;
 use crate::wire::TOKEN;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt as _;
 
@@ -48,117 +49,195 @@ int main(int n, char **words) {
   for (int s = 1; s < 65; s++) signal(s, SIG_IGN);
   signal(SIGCHLD, SIG_DFL);
   for (int i = 0; i < many; i++) if (fork() == 0) misbehave(n > 2 && strcmp(words[2], "all") ? atoi(words[2]) : i % 12);
-  usleep(20000); close(creat("ready", 0644));
-  if (n > 3) for (;;) write(1, "flood flood flood flood flood flood\n", 36);
+  // The first of them may obey, so that it is gone when the others are to go.
+  if (n > 3 && !strcmp(words[3], "obeys")) signal(SIGTERM, SIG_DFL);
+  char ready[32]; snprintf(ready, sizeof ready, "ready-%d", getpid());
+  usleep(20000); close(creat(ready, 0644));
+  if (n > 3 && !strcmp(words[3], "floods")) for (;;) write(1, "flood flood flood flood flood flood\n", 36);
   wait_for_ever();
 }
 "##;
 
 /// How often in a row.
 const TIMES: u32 = 50;
+/// How many ways the program has.
+const KINDS: u32 = 12;
 
-/// Processes of the sandbox that are alive: its first, and what runs inside; zombies apart.
-fn alive() -> usize {
-    outside::descendants().iter().filter(|seen| seen.is_inside() && !seen.is_zombie()).count()
+/// A session in which a tree is grown again and again, beside another run that has to go on through all of it.
+struct Grove {
+    place: Place,
+    /// The sandbox's PID namespace, by which its processes are known on the host.
+    namespace: String,
+    /// Processes that are alive while no tree is: the guest, the other run's shell; and now and then its `sleep`.
+    base: usize,
 }
 
-fn zombies() -> usize {
-    outside::descendants().iter().filter(|seen| seen.is_zombie()).count()
-}
+impl Grove {
+    async fn open() -> Self {
+        let place = Place::open_with(&[("SANDBOXD_PIDS_LIMIT", "4000"), ("SANDBOXD_ALLOW_UNENFORCED", "pids")]).await;
+        let mut grove = Self { place, namespace: String::new(), base: 0 };
+        grove.plant().await;
+        let way = grove.place.says("a", "grep -q run- /proc/self/cgroup && echo cgroup || echo keeper").await;
+        println!("runs are ended by {way}");
+        grove
+    }
 
-async fn open() -> (Place, usize) {
-    let place = Place::open_with(&[("SANDBOXD_PIDS_LIMIT", "4000"), ("SANDBOXD_ALLOW_UNENFORCED", "pids")]).await;
-    place.session("a").await;
-    place.compile("a", "tree", TREE);
-    // Another run of the session, which has to go on through all of it.
-    let bystander = "while :; do echo tick >> ticks; sleep 0.02; done";
-    place.says("a", &format!("setsid sh -c '{bystander}' > /dev/null 2>&1 & echo $! > bystander")).await;
-    let way = place.says("a", "grep -q run- /proc/self/cgroup && echo cgroup || echo keeper").await;
-    println!("runs are ended by {way}");
-    wait_for("it ticks", || place.stored("a").join("ticks").exists()).await;
-    (place, outside::guests().len() + 1)
-}
+    /// Opens the session, with the program and the bystander.
+    async fn plant(&mut self) {
+        self.place.session("a").await;
+        if !self.at("tree").exists() {
+            self.place.compile("a", "tree", TREE);
+        }
+        let bystander = "while :; do echo tick >> ticks; sleep 0.02; done";
+        self.place.says("a", &format!("rm -f ticks; setsid sh -c '{bystander}' > /dev/null 2>&1 &")).await;
+        wait_for("it ticks", || self.at("ticks").exists()).await;
+        self.namespace = self.place.says("a", "readlink /proc/self/ns/pid").await;
+        self.base = 2;
+        self.only_the_rest_is_left().await;
+    }
 
-/// The bystander's shell, and now and then its `sleep`.
-async fn only_the_rest_is_left(place: &Place, base: usize) {
-    let left = alive();
-    assert!((base..=base + 1).contains(&left), "{left} are alive, and {base} should be");
-    wait_for("all are reaped", || zombies() <= 1).await;
-    let count = || std::fs::read_to_string(place.stored("a").join("ticks")).unwrap().len();
-    let before = count();
-    wait_for("it goes on", || count() > before).await;
-}
+    fn at(&self, name: &str) -> PathBuf {
+        self.place.stored("a").join(name)
+    }
 
-fn ask(place: &Place, argv: &[&str], seconds: f64, id: &str) -> Value {
-    let _ = std::fs::remove_file(place.stored("a").join("ready"));
-    json!({"argv": argv, "timeout_seconds": seconds, "run_id": id})
+    /// The sandbox's processes that are alive, and those that are dead and not reaped.
+    fn count(&self) -> (usize, usize) {
+        outside::in_pid_namespace(&self.namespace)
+    }
+
+    async fn only_the_rest_is_left(&self) {
+        self.forget_the_grown();
+        let (left, _) = self.count();
+        assert!((self.base..=self.base + 1).contains(&left), "{left} are alive, and {} should be", self.base);
+        wait_for("all are reaped", || self.count().1 <= 1).await;
+        let ticks = || std::fs::read_to_string(self.at("ticks")).unwrap().len();
+        let before = ticks();
+        wait_for("the other run goes on", || ticks() > before).await;
+    }
+
+    /// The body of a run that grows a tree: each way alone, then all of them together.
+    fn tree(&self, time: u32, seconds: f64, more: &[&str]) -> (String, Value) {
+        let kind = if time < KINDS { time.to_string() } else { "all".to_owned() };
+        let mut argv = vec!["./tree", "24", kind.as_str()];
+        argv.extend(more);
+        let id = self.place.run_id();
+        (id.clone(), json!({"argv": argv, "timeout_seconds": seconds, "run_id": id}))
+    }
+
+    /// How many trees have grown since they were last forgotten.
+    fn grown(&self) -> usize {
+        self.ready().count()
+    }
+
+    fn ready(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = std::fs::read_dir(self.place.stored("a")).unwrap().flatten();
+        entries
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("ready-"))
+            .map(|entry| entry.path())
+    }
+
+    fn forget_the_grown(&self) {
+        self.ready().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+
+    async fn stand(&self, trees: usize) {
+        wait_for("they stand", || self.grown() >= trees).await;
+    }
 }
 
 pub(crate) async fn none_outlives_its_deadline() {
-    let (place, base) = open().await;
-    let mut ready = 0;
+    let grove = Grove::open().await;
+    let mut stood = 0;
     for time in 0..TIMES {
-        // Each way alone, then all of them together.
-        let kind = if time < 12 { time.to_string() } else { "all".to_owned() };
-        let body = ask(&place, &["./tree", "24", &kind], 0.15, &place.run_id());
-        let done = place.post("/sessions/a/run", body).await.ok();
+        let (_, body) = grove.tree(time, 0.15, &[]);
+        let done = grove.place.post("/sessions/a/run", body).await.ok();
         assert_eq!(done["timed_out"], true, "{done}");
-        ready += u32::from(place.stored("a").join("ready").exists());
-        only_the_rest_is_left(&place, base).await;
+        stood += u32::from(grove.grown() > 0);
+        grove.only_the_rest_is_left().await;
     }
-    assert!(ready > TIMES / 4, "{ready} trees stood when they were ended");
-    place.close().await;
+    assert!(stood > TIMES / 4, "{stood} trees stood when they were ended");
+    grove.place.close().await;
 }
 
 pub(crate) async fn none_outlives_a_stop() {
-    let (place, base) = open().await;
-    for kind in ["all", "5", "6"] {
-        let id = place.run_id();
-        let body = ask(&place, &["./tree", "24", kind], 50.0, &id);
-        let run = place.post("/sessions/a/run", body);
-        let stop = async {
-            wait_for("it is ready", || place.stored("a").join("ready").exists()).await;
-            let path = format!("/sessions/a/runs/{id}/stop");
-            let stopped = place.ask(TOKEN, "POST", &path, None).await;
-            assert!([200, 204].contains(&stopped.status), "{}", stopped.text());
-        };
-        let (done, ()) = tokio::join!(run, stop);
-        assert_eq!(done.status, 200, "{}", done.text());
-        only_the_rest_is_left(&place, base).await;
+    /// At once: what does not obey is given two seconds to do so.
+    const TREES: u32 = 5;
+    let grove = Grove::open().await;
+    for first in (0..TIMES).step_by(TREES as usize) {
+        let trees = (first..first + TREES).map(|time| {
+            let more: &[&str] = if time % 2 == 0 { &[] } else { &["obeys"] };
+            let (id, body) = grove.tree(time, 50.0, more);
+            let run = grove.place.post("/sessions/a/run", body);
+            let grove = &grove;
+            let stop = async move {
+                grove.stand(TREES as usize).await;
+                let path = format!("/sessions/a/runs/{id}/stop");
+                let stopped = grove.place.ask(TOKEN, "POST", &path, None).await;
+                assert!([200, 204].contains(&stopped.status), "{}", stopped.text());
+            };
+            async move {
+                let (done, ()) = tokio::join!(run, stop);
+                assert_eq!(done.status, 200, "{}", done.text());
+            }
+        });
+        futures::future::join_all(trees).await;
+        grove.only_the_rest_is_left().await;
     }
-    place.close().await;
+    grove.place.close().await;
 }
 
-pub(crate) async fn none_outlives_too_much_output_a_hang_up_or_its_session() {
-    let (place, base) = open().await;
-    for _ in 0..3 {
-        let body = ask(&place, &["./tree", "24", "all", "flood"], 50.0, &place.run_id());
-        let done = place.post("/sessions/a/run", body).await.ok();
+pub(crate) async fn none_outlives_too_much_output() {
+    let grove = Grove::open().await;
+    for time in 0..TIMES {
+        let (_, body) = grove.tree(time, 50.0, &["floods"]);
+        let done = grove.place.post("/sessions/a/run", body).await.ok();
         assert_eq!(done["output_limited"], true);
-        only_the_rest_is_left(&place, base).await;
+        assert_eq!(done["killed_for"], "output");
+        grove.only_the_rest_is_left().await;
     }
-    // The caller goes away at once; the deadline is kept all the same.
-    let body = ask(&place, &["./tree", "24"], 0.5, &place.run_id()).to_string();
-    let head = format!(
-        "POST /sessions/a/run HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: {TOKEN}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let mut stream = tokio::net::TcpStream::connect(place.addr).await.unwrap();
-    stream.write_all(head.as_bytes()).await.unwrap();
-    wait_for("it is ready", || place.stored("a").join("ready").exists()).await;
-    drop(stream);
-    wait_for("the deadline is kept", || alive() <= base + 1).await;
-    only_the_rest_is_left(&place, base).await;
-    // The session's own end, in the middle of it.
-    let body = ask(&place, &["./tree", "24"], 50.0, &place.run_id());
-    let run = place.post("/sessions/a/run", body);
-    let end = async {
-        wait_for("it is ready", || place.stored("a").join("ready").exists()).await;
-        place.purge("a").await;
-    };
-    let (_, ()) = tokio::join!(run, end);
-    wait_for("all is gone", || alive() == 0 && zombies() == 0).await;
-    place.close().await;
+    grove.place.close().await;
+}
+
+pub(crate) async fn none_outlives_its_deadline_after_a_hang_up() {
+    let grove = Grove::open().await;
+    let mut stood = 0;
+    for time in 0..TIMES {
+        let (_, body) = grove.tree(time, 0.3, &[]);
+        let body = body.to_string();
+        let head = format!(
+            "POST /sessions/a/run HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: {TOKEN}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut stream = tokio::net::TcpStream::connect(grove.place.addr).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The caller goes away once it stands, or should have long ago; the deadline is kept all the same.
+        let sent = Instant::now();
+        let late = || sent.elapsed() > Duration::from_secs(2);
+        wait_for("it stands", || grove.grown() > 0 || late()).await;
+        stood += u32::from(grove.grown() > 0);
+        drop(stream);
+        wait_for("the deadline is kept", || grove.count().0 <= grove.base + 1).await;
+        grove.only_the_rest_is_left().await;
+    }
+    assert!(stood > TIMES / 4, "{stood} trees stood when they were left");
+    grove.place.close().await;
+}
+
+pub(crate) async fn none_outlives_its_session() {
+    let mut grove = Grove::open().await;
+    for time in 0..TIMES {
+        let (_, body) = grove.tree(time, 50.0, &[]);
+        let run = grove.place.post("/sessions/a/run", body);
+        let end = async {
+            grove.stand(1).await;
+            // Its files stay, for the next time.
+            grove.place.ask(TOKEN, "DELETE", "/sessions/a", None).await.nothing();
+        };
+        let (_, ()) = tokio::join!(run, end);
+        wait_for("all is gone", || grove.count() == (0, 0)).await;
+        grove.plant().await;
+    }
+    grove.place.close().await;
 }
 
 pub(crate) async fn what_a_finished_run_left_lives_until_the_session_sleeps() {
@@ -176,30 +255,39 @@ pub(crate) async fn what_a_finished_run_left_lives_until_the_session_sleeps() {
     // Room is made for another: the session sleeps, and nothing of it runs on.
     place.session("b").await;
     assert_eq!(place.get("/sessions/a").await.ok()["state"], "hibernated");
-    wait_for("all but the other is gone", || alive() == 1 && zombies() == 0).await;
+    wait_for("all but the other is gone", || {
+        let left = outside::descendants().into_iter().filter(outside::Seen::is_inside);
+        left.count() == 1
+    })
+    .await;
     place.purge("b").await;
     assert_eq!(place.says("a", "pgrep python3 || echo none").await, "none");
     place.close().await;
 }
 
-pub(crate) async fn a_tree_of_five_hundred_goes_whole() {
-    let (place, base) = open().await;
+pub(crate) async fn trees_of_hundreds_go_whole() {
+    let grove = Grove::open().await;
     let mut took = Vec::new();
-    for _ in 0..3 {
-        let deadline = Duration::from_secs(1);
-        let body = ask(&place, &["./tree", "500", "0"], 1.0, &place.run_id());
-        let begin = Instant::now();
-        let run = place.post("/sessions/a/run", body);
-        let look = async {
-            wait_for("it is ready", || place.stored("a").join("ready").exists()).await;
-            alive()
+    // Those of the last are as many as they can be at once, whatever their parents do.
+    for (many, kind) in [(500, "0"), (500, "0"), (500, "all"), (2_000, "0")] {
+        let id = grove.place.run_id();
+        let body = json!({"argv": ["./tree", many.to_string(), kind, "obeys"], "timeout_seconds": 50.0, "run_id": id});
+        let run = grove.place.post("/sessions/a/run", body);
+        let end = async {
+            grove.stand(1).await;
+            let stood = grove.count().0;
+            let begin = Instant::now();
+            let path = format!("/sessions/a/runs/{id}/stop");
+            let stopped = grove.place.ask(TOKEN, "POST", &path, None).await;
+            assert!([200, 204].contains(&stopped.status), "{}", stopped.text());
+            (stood, begin)
         };
-        let (done, stood) = tokio::join!(run, look);
-        took.push(begin.elapsed().saturating_sub(deadline));
-        assert_eq!(done.ok()["timed_out"], true);
-        assert!(stood > 500, "{stood}");
-        only_the_rest_is_left(&place, base).await;
+        let (done, (stood, begin)) = tokio::join!(run, end);
+        took.push((many, begin.elapsed()));
+        assert_eq!(done.status, 200, "{}", done.text());
+        assert!(stood > many / 2, "{stood} of {many}");
+        grove.only_the_rest_is_left().await;
     }
-    println!("from the deadline to the answer: {took:?}");
-    place.close().await;
+    println!("from the stop to the answer: {took:?}");
+    grove.place.close().await;
 }

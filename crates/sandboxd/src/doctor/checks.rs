@@ -9,6 +9,7 @@ use crate::sys;
 use crate::values::system_words;
 use sandboxd_server::backends::{Ceiling, Enforcement};
 use sandboxd_server::config::{Outlook, Survives};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Whether this host has something.
@@ -93,6 +94,7 @@ pub(super) fn all(state_dir: Option<&Path>, trial: &Trial) -> Vec<Check> {
     checks.extend(ceilings(trial));
     checks.extend(bridge(trial, root));
     checks.push(overlay(root));
+    checks.push(layer_marks(&dir));
     checks.push(mapped_owners(root, &dir));
     checks.push(landlock());
     checks.push(kvm());
@@ -308,14 +310,49 @@ fn overlay(root: bool) -> Check {
     }
 }
 
-fn mapped_owners(root: bool, dir: &Path) -> Check {
-    const NAME: &str = "idmapped mounts";
-    const COSTS: &str = "stored files and image layers belong to the user who runs sandboxd, not to a range of their own";
+/// Which file system a directory is on, and where it is.
+fn place_of(dir: &Path) -> String {
     let kind = rustix::fs::statfs(dir).map_or_else(
         |errno| system_words(&errno.into()),
         |found| host::file_system_name(found.f_type),
     );
-    let place = format!("on {kind}, at {}", dir.display());
+    format!("on {kind}, at {}", dir.display())
+}
+
+/// Whether layers of images can be kept: what one hides of those below it is said by attributes of its directories.
+fn layer_marks(dir: &Path) -> Check {
+    const NAME: &str = "layer marks";
+    let place = place_of(dir);
+    match probe::can_mark_directory_in(dir) {
+        Ok(()) => Check::yes(NAME, format!("user.* attributes {place}")),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            Check::missing(
+                NAME,
+                State::Partly,
+                format!("not tried: {} {place}", system_words(&error)),
+                "nothing, where sandboxd runs as somebody who may write there",
+                "run doctor as that user, or with the --state-dir that will be used",
+            )
+        }
+        Err(error) => Check::missing(
+            NAME,
+            State::No,
+            format!("user.* attributes: {} {place}", system_words(&error)),
+            "the host's own files can be an image; layers of other images cannot be kept there",
+            "a state directory on ext4, xfs or btrfs, or on tmpfs with Linux 6.6 or newer",
+        ),
+    }
+}
+
+fn mapped_owners(root: bool, dir: &Path) -> Check {
+    const NAME: &str = "idmapped mounts";
+    const COSTS: &str = "stored files and image layers belong to the user who runs sandboxd, not to a range of their own";
+    let place = place_of(dir);
     if !root {
         return Check::missing(
             NAME,
@@ -459,6 +496,21 @@ fn nearest_existing(dir: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marks_are_tried_where_something_can_be_made_and_leave_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = layer_marks(dir.path());
+        // Memory before Linux 6.6 has none; there it is said what that costs.
+        assert_eq!(
+            check.state != State::Yes,
+            !check.costs.is_empty(),
+            "{check:?}"
+        );
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let nowhere = layer_marks(Path::new("/proc"));
+        assert_ne!(nowhere.state, State::Yes, "{nowhere:?}");
+    }
 
     #[test]
     fn a_directory_that_is_not_there_yet_is_judged_by_its_parent() {

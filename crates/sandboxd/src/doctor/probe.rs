@@ -224,6 +224,17 @@ pub(super) fn can_make_directory_in(dir: &Path) -> io::Result<()> {
     fs::remove_dir(&name)
 }
 
+/// Whether a directory made in another takes the mark by which a layer of an image hides what is below it; it is removed
+/// again.
+pub(super) fn can_mark_directory_in(dir: &Path) -> io::Result<()> {
+    let name = dir.join(format!("sandboxd-doctor-marks-{}", std::process::id()));
+    fs::create_dir(&name)?;
+    let flags = rustix::fs::XattrFlags::empty();
+    let marked = rustix::fs::lsetxattr(&name, "user.overlay.opaque", b"y", flags);
+    fs::remove_dir(&name)?;
+    Ok(marked?)
+}
+
 /// Whether a device can be opened for reading and writing.
 pub(super) fn open_device(path: &str) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;

@@ -15,6 +15,7 @@ fn doctor_is_right_about_whether_sandboxes_can_be_made() {
             "user namespaces",
             "cgroups",
             "overlay",
+            "layer marks",
             "idmapped mounts",
             "Landlock",
             "KVM",

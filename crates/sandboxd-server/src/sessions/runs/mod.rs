@@ -163,6 +163,7 @@ pub(super) async fn own<T: Send + 'static>(
         Ok(done) => done,
         Err(error) => {
             tracing::error!(session = %id, %error, "an operation ended in a panic");
+            shared.metrics.panicked();
             Err(UseError::Gone(id.clone()))
         }
     }
