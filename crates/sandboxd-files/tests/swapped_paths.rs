@@ -117,7 +117,6 @@ impl Met {
     /// Neither side may have been met by chance only, or there was no race.
     #[track_caller]
     fn assert_both(&self, what: &str) {
-        println!("{what}: {self:?}");
         assert!(
             self.directory > MET_MIN && self.link > MET_MIN,
             "{what}: {self:?}"
