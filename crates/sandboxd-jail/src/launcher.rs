@@ -2,6 +2,7 @@
 
 use crate::assign::{self, Home};
 use crate::id_namespaces::IdNamespaces;
+use crate::join;
 use crate::router::{self, OnHost, Router};
 use crate::spawn;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -125,6 +126,14 @@ impl State {
                 } = self;
                 let reply = match assign::assign(&wanted, descriptors, namespaces, home) {
                     Ok(()) => Reply::Assigned { number },
+                    Err(failure) => Reply::Failed { number, failure },
+                };
+                Some((reply, Vec::new()))
+            }
+            Request::Join(wanted) => {
+                let number = wanted.number;
+                let reply = match join::join(&wanted, self.router.as_mut()) {
+                    Ok(()) => Reply::Joined { number },
                     Err(failure) => Reply::Failed { number, failure },
                 };
                 Some((reply, Vec::new()))

@@ -163,8 +163,8 @@ impl Router {
         })
     }
 
-    /// Joins the namespace of a process to it. The process gives its end an address by itself.
-    pub(crate) fn attach(&mut self, number: u16, pid: i32) -> Result<(), Failure> {
+    /// Joins a network namespace to it, whose end of the pair has no address yet.
+    pub(crate) fn attach(&mut self, number: u16, peer: PeerIn<'_>) -> Result<(), Failure> {
         self.follow_own_addresses()?;
         if let Some(on_host) = &self.on_host {
             on_host.stay(&self.nft)?;
@@ -172,7 +172,7 @@ impl Router {
         let index = INDEX_BASE + u32::from(number);
         let name = format!("{}{number}", network::LINK_PREFIX);
         let requests = Requests::default()
-            .pair(&name, index, network::INSIDE, PeerIn::Process(pid))
+            .pair(&name, index, network::INSIDE, peer)
             .up(index)
             .route_to(network::address_of(number), index);
         self.inside

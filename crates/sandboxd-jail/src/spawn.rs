@@ -7,6 +7,7 @@ use crate::child::{self, Belongings};
 use crate::id_namespaces::{self, IdNamespaces};
 use crate::launcher;
 use crate::mounts;
+use crate::netlink::PeerIn;
 use crate::router::Router;
 use crate::sys::{self, Cloned};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -184,7 +185,7 @@ fn provide(
     };
     if let Network::Routed { number } = plan.assignment.network {
         let router = router.ok_or_else(|| at(Step::Network)(Errno::NOTCONN))?;
-        router.attach(number, pid)?;
+        router.attach(number, PeerIn::Process(pid))?;
     }
     let handed = if range {
         privileged_mounts(plan, given, pid, namespaces)?

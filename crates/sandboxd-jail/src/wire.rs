@@ -27,6 +27,8 @@ pub enum Request {
     Create(Box<Create>),
     /// Give a parked sandbox its workspace.
     Assign(Box<Assign>),
+    /// Join a container that an engine made to the router.
+    Join(Join),
 }
 
 /// What belongs to one instance of the daemon.
@@ -76,6 +78,19 @@ pub struct Assign {
     pub owners: Owners,
 }
 
+/// A container that has started already, and is to have a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// Comes back in the answer.
+    pub number: u64,
+    /// Its first process, as this host counts.
+    pub pid: i32,
+    /// What occurs in the paths of that process's cgroups, and of no other's: the engine's id for the container.
+    pub mark: String,
+    /// What its address is made from.
+    pub address: u16,
+}
+
 /// What the launcher answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
@@ -90,13 +105,18 @@ pub enum Reply {
         /// The request's number.
         number: u64,
     },
+    /// The container is joined.
+    Joined {
+        /// The request's number.
+        number: u64,
+    },
     /// There is a router. Beside this are a socket in it and its network namespace; where its uplink is a process also that
     /// one's lifeline (it ends when nobody holds this) and the user namespace of launchers.
     Routed {
         /// The request's number.
         number: u64,
     },
-    /// There is no sandbox, no router, or no workspace. Where a child was already cloned, its pidfd is beside this; it has been killed.
+    /// There is no sandbox, no router, no workspace, or no network. Where a child was already cloned, its pidfd is beside this; it has been killed.
     Failed {
         /// The request's number.
         number: u64,

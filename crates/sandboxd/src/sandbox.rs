@@ -48,8 +48,8 @@ pub(crate) async fn backend(config: &Config) -> Result<Arc<dyn Backend>, Failure
                 programs,
                 &config.engine,
                 root,
-                registries,
-                config.builds.clone(),
+                config.egress.clone(),
+                (registries, config.builds.clone()),
             )
             .await
             .map_err(Failure::ours)

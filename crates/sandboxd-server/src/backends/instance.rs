@@ -71,12 +71,6 @@ impl Instance {
         fs::write(self.directory.join(CGROUPS), text)
     }
 
-    /// Writes down what is put into the host's rules, before it is.
-    pub(super) fn note_host_rules(&self, rules: &HostRules) -> io::Result<()> {
-        let text = format!("{}\n{}\n", rules.nft, rules.table);
-        fs::write(self.directory.join(HOST_RULES), text)
-    }
-
     /// What the launcher has to know to clean up.
     pub(super) fn told(&self, cgroups: &[PathBuf]) -> Told {
         Told {
@@ -99,6 +93,12 @@ impl Instance {
     pub(super) fn trash(&self) -> PathBuf {
         self.directory.join("trash")
     }
+}
+
+/// Writes down what is put into the host's rules, before it is, in an instance's directory.
+pub(super) fn note_host_rules(directory: &Path, rules: &HostRules) -> io::Result<()> {
+    let text = format!("{}\n{}\n", rules.nft, rules.table);
+    fs::write(directory.join(HOST_RULES), text)
 }
 
 /// The names of the instances that live.

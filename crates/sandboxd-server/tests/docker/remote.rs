@@ -68,7 +68,13 @@ async fn what_cannot_be_counted_from_here_is_refused_where_somebody_set_it() {
             service.ceilings.disk_bytes_explicit = true;
         })
         .await;
-    let disk = place.backend.capabilities().await.ceilings;
+    let can = place.backend.capabilities().await;
+    assert!(
+        matches!(&can.bridge, Enforcement::Unenforced(why) if why.contains("over the network")),
+        "{:?}",
+        can.bridge
+    );
+    let disk = can.ceilings;
     assert!(
         matches!(disk.get(&Ceiling::Disk), Some(Enforcement::Unenforced(_))),
         "{disk:?}"

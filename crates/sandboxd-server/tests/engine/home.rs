@@ -5,6 +5,7 @@ use sandboxd_server::backends::docker::Docker;
 use sandboxd_server::backends::namespaces::Programs;
 use sandboxd_server::backends::{PreparedImage, SandboxSpec};
 use sandboxd_server::config::{Flags, Layers};
+use sandboxd_server::egress::Egress;
 use sandboxd_server::runtimes::build::BuildSettings;
 use sandboxd_server::runtimes::images::Settings;
 use std::process::Command;
@@ -39,8 +40,15 @@ pub(crate) async fn building(
     };
     let engine = layers.read().unwrap().0.engine;
     let programs = Programs::embedded().unwrap();
-    let backend =
-        Docker::start_with(home.path(), programs, &engine, None, registries, builds).await;
+    let backend = Docker::start_with(
+        home.path(),
+        programs,
+        &engine,
+        None,
+        Egress::default(),
+        (registries, builds),
+    )
+    .await;
     let backend = backend.expect("an engine answers; cargo xtask engine starts one");
     Some((House::of(backend, home.path()), home))
 }

@@ -1,7 +1,6 @@
 //! What the operator allows and denies: that much, and no more.
 
-use crate::home::{assert_online, bridged, egress, python};
-use crate::rented::House;
+use crate::home::{assert_online, bridged, egress, python, reaching};
 use crate::world::{HOST, World};
 use sandboxd_server::backends::{Ceiling, Enforcement};
 use sandboxd_server::egress::Egress;
@@ -18,11 +17,11 @@ pub(crate) async fn what_is_allowed_is_reached_and_nothing_beside_it(world: Worl
         service
     });
     let allowed = format!("172.16.0.0/12 169.254.170.2:8080 192.168.0.0/16 {HOST}:8099");
-    let reaching = Egress {
+    let allowing = Egress {
         allow: allowed.split(' ').map(|text| text.parse().unwrap()).collect(),
         ..egress()
     };
-    let house = House::reaching(state.path(), reaching).await;
+    let house = reaching(state.path(), allowing).await;
     let sandbox = house.rent(&bridged()).await;
     let program = format!(
         r"
@@ -52,11 +51,11 @@ print(reach('{HOST}', 8099))
 
 pub(crate) async fn what_is_denied_is_not_reached(_: World) {
     let state = tempfile::tempdir().unwrap();
-    let reaching = Egress {
+    let denying = Egress {
         deny: vec!["93.184.216.0/24".parse().unwrap()],
         ..egress()
     };
-    let house = House::reaching(state.path(), reaching).await;
+    let house = reaching(state.path(), denying).await;
     let sandbox = house.rent(&bridged()).await;
     let program = r"
 for port, kind in ((80, 'tcp'), (7777, 'udp')): refused('93.184.216.34', port, kind)

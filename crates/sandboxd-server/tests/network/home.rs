@@ -1,8 +1,11 @@
 //! Backends in a world, sandboxes in them, and programs that try what they reach.
 
 use crate::rented::{House, Rented, host};
-use crate::world::RESOLVER;
-use sandboxd_server::backends::{Network, SandboxSpec};
+use crate::world::{RESOLVER, in_containers};
+use sandboxd_server::backends::docker::Docker;
+use sandboxd_server::backends::namespaces::Programs;
+use sandboxd_server::backends::{ImageDefaults, Network, PreparedImage, SandboxSpec};
+use sandboxd_server::config::{EngineAddress, Flags, Layers};
 use sandboxd_server::egress::{Dns, Egress};
 use std::path::Path;
 
@@ -16,16 +19,71 @@ pub(crate) fn egress() -> Egress {
 
 /// A backend with that.
 pub(crate) async fn house(state: &Path) -> House {
-    House::reaching(state, egress()).await
+    reaching(state, egress()).await
 }
 
-/// A sandbox of the host's files, with a network.
-pub(crate) fn bridged() -> SandboxSpec {
+/// A backend whose sandboxes with a network reach this: containers, where the case is about them.
+pub(crate) async fn reaching(state: &Path, egress: Egress) -> House {
+    if !in_containers() {
+        return House::reaching(state, egress).await;
+    }
+    let programs = Programs::embedded().unwrap();
+    let images = Default::default();
+    let backend = Docker::start_with(state, programs, &engine(), None, egress, images).await;
+    let backend = backend.expect("an engine answers; cargo xtask engine starts one");
+    House::of(backend, state)
+}
+
+/// The engine of the tests.
+fn engine() -> EngineAddress {
+    let layers = Layers {
+        flags: Flags::default(),
+        env: std::env::vars_os()
+            .filter(|(name, _)| name == "DOCKER_HOST" || name == "HOME")
+            .collect(),
+        file: None,
+        root: true,
+    };
+    layers.read().unwrap().0.engine
+}
+
+/// A sandbox without a network: of the host's files, or of an image of the engine's that has as much.
+pub(crate) fn plain() -> SandboxSpec {
+    if !in_containers() {
+        return host();
+    }
     SandboxSpec {
-        network: Network::Bridge,
+        image: PreparedImage::Engine {
+            id: image_id(),
+            name: IMAGE.to_owned(),
+            defaults: ImageDefaults {
+                env: std::collections::BTreeMap::new(),
+                user: Ok(None),
+            },
+        },
         ..host()
     }
 }
+
+/// The engine's own name for the image, which says its content.
+fn image_id() -> String {
+    crate::world::says(&format!(
+        "docker image inspect --format '{{{{.Id}}}}' {IMAGE}"
+    ))
+    .trim()
+    .to_owned()
+}
+
+/// The same, with a network.
+pub(crate) fn bridged() -> SandboxSpec {
+    SandboxSpec {
+        network: Network::Bridge,
+        ..plain()
+    }
+}
+
+/// An image that the engine of the tests has.
+const IMAGE: &str = "debian-with-git:1";
 
 /// What programs inside begin with: `reach` says what came of it, in a word, and never waits long.
 const TRYING: &str = r"

@@ -1,7 +1,7 @@
 //! The other family, which is easily forgotten: the host has it, and sandboxes do not.
 
 use crate::home::{assert_online, bridged, house, python};
-use crate::world::World;
+use crate::world::{World, in_containers};
 
 pub(crate) async fn there_is_none_but_on_loopback(world: World) {
     let state = tempfile::tempdir().unwrap();
@@ -29,11 +29,14 @@ for address in ('fd00:ec2::254', '2606:4700::1111', '2001:db8:77::1', '2001:db8:
 # What is IPv4 under another name is ruled as that.
 assert reach('::ffff:169.254.169.254') == 'EHOSTUNREACH', reach('::ffff:169.254.169.254')
 assert reach('::ffff:93.184.216.34') == 'reached'
-server = socket.create_server(('::1', 0), family=socket.AF_INET6)
-socket.create_connection(('::1', server.getsockname()[1]), 5).close()
-print('none')
+if found:
+    server = socket.create_server(('::1', 0), family=socket.AF_INET6)
+    socket.create_connection(('::1', server.getsockname()[1]), 5).close()
+print('none', len(found))
 ";
-    assert_eq!(python(&sandbox, program).await, "none");
+    // An engine takes that of loopback too.
+    let expected = if in_containers() { "none 0" } else { "none 1" };
+    assert_eq!(python(&sandbox, program).await, expected);
     assert_online(&sandbox).await;
     sandbox.end().await;
     house.close().await;

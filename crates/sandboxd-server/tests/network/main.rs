@@ -5,7 +5,7 @@
 //! which is the host of that test, with another one behind it, which is its Internet. What is there in them goes with
 //! the test.
 //!
-//! Each case runs as root, and again as a user without privilege, whose way out is `pasta` (and for some `slirp4netns`).
+//! Each case runs as root, again with containers of an engine (`cargo xtask engine` starts one), and again as a user without privilege, whose way out is `pasta` (and for some `slirp4netns`).
 //!
 //! - [`world`]: the host and the Internet of a test, and who runs it.
 //! - [`home`]: backends, sandboxes in them, and programs that try what they reach.
@@ -26,7 +26,7 @@ mod world;
 )]
 mod rented;
 
-/// Each attack as root, and without.
+/// Each attack as root, in containers, and without root.
 macro_rules! attacks {
     ($($attack:ident::{$($case:ident),* $(,)?})*) => {
         $(mod $attack;)*
@@ -41,6 +41,21 @@ macro_rules! attacks {
                             "as_root::", stringify!($attack), "::", stringify!($case)
                         );
                         crate::world::as_root(name, crate::$attack::$case);
+                    }
+                )*
+            })*
+        }
+
+        /// By the same rules, in containers of an engine.
+        mod in_containers {
+            $(mod $attack {
+                $(
+                    #[test]
+                    fn $case() {
+                        let name = concat!(
+                            "in_containers::", stringify!($attack), "::", stringify!($case)
+                        );
+                        crate::world::with_containers(name, crate::$attack::$case);
                     }
                 )*
             })*
@@ -88,6 +103,7 @@ attacks! {
     lost_parts::{a_new_launcher_goes_on_with_the_same_router}
 }
 
+mod containers;
 mod on_the_host;
 mod other_uplinks;
 mod refused;

@@ -52,7 +52,8 @@ fn victim() {
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let house = house(std::path::Path::new(&state)).await;
+        let state = state.rsplit(' ').next().unwrap();
+        let house = house(std::path::Path::new(state)).await;
         let sandbox = house.rent(&bridged()).await;
         assert_online(&sandbox).await;
         println!("\nonline");
@@ -62,9 +63,9 @@ fn victim() {
 }
 
 /// Starts one, and waits until it has a sandbox with a network.
-fn victim_at(state: &std::path::Path) -> Child {
+pub(crate) fn victim_at(state: &std::path::Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let role = format!("victim {}", state.display());
+    let role = format!("victim {} {}", role().unwrap(), state.display());
     let mut child = arguments("on_the_host::victim", &role, &mut command)
         .stdout(Stdio::piped())
         .spawn()

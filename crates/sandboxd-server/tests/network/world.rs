@@ -14,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 
 /// Says to a process of a test what it is.
 const ROLE: &str = "SANDBOXD_TEST_WORLD";
+/// One that is about containers.
+pub(crate) const CONTAINERS: &str = "containers";
 /// A line with this before it is something to do.
 const ASKED: &str = "as root: ";
 /// A user that no host has.
@@ -137,6 +139,20 @@ pub(crate) fn as_root<F: Future<Output = ()>>(name: &str, case: fn(World) -> F) 
         None => {}
         Some(_) => run(case(World::make())),
     }
+}
+
+/// The same with containers: those of the tests' engine, whose own network is elsewhere.
+pub(crate) fn with_containers<F: Future<Output = ()>>(name: &str, case: fn(World) -> F) {
+    match role() {
+        None if is_root() => again(name, CONTAINERS, &mut in_new_namespace()),
+        None => {}
+        Some(_) => run(case(World::make())),
+    }
+}
+
+/// Whether the case is about containers.
+pub(crate) fn in_containers() -> bool {
+    role().is_some_and(|role| role.split(' ').any(|word| word == CONTAINERS))
 }
 
 /// Runs a case as a user without privilege, in a world that root made. `hidden` are programs that are not there for it.

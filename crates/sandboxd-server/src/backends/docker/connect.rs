@@ -5,7 +5,7 @@ use crate::limits::{ENGINE_CONNECT_SECONDS_MAX, ENGINE_TEXT_CHARS_MAX};
 use bollard::errors::Error;
 use bollard::models::{SystemInfo, SystemVersion};
 use bollard::{API_DEFAULT_VERSION, ClientVersion};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -151,8 +151,10 @@ pub(super) struct Abilities {
     pub(super) buildkit: bool,
     /// Processors.
     pub(super) processors: u64,
-    /// Container runtimes by name.
-    pub(super) runtimes: BTreeSet<String>,
+    /// Container runtimes by name, and the program of each, where the engine says it.
+    pub(super) runtimes: BTreeMap<String, String>,
+    /// Which of them a container has that names none.
+    pub(super) default_runtime: String,
     /// How it is called and in which version.
     pub(super) engine: String,
 }
@@ -428,8 +430,9 @@ fn abilities(info: &SystemInfo) -> Abilities {
             .runtimes
             .iter()
             .flatten()
-            .map(|(name, _)| name.clone())
+            .map(|(name, runtime)| (name.clone(), runtime.path.clone().unwrap_or_default()))
             .collect(),
+        default_runtime: info.default_runtime.clone().unwrap_or_default(),
         buildkit: false,
         engine: printable(
             info.server_version

@@ -14,6 +14,7 @@ use super::kernel::Counters;
 use super::link::AttachedLink;
 use super::meter::ContainerMeter;
 use super::{Inner, Sandbox, adopt, ceilings, ending, lock};
+use crate::backends::namespaces::network::{self, Join};
 use crate::backends::namespaces::workspace;
 use crate::backends::tally::Tally;
 use crate::backends::{
@@ -34,10 +35,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-
-/// Why no sandbox has a bridge.
-pub(super) const WITHOUT_BRIDGE: &str =
-    "this backend makes no network of its own; a network of the engine's can be named";
 
 /// Makes a sandbox, and starts its guest.
 pub(super) async fn create(
@@ -120,17 +117,13 @@ fn refuse_unenforceable(engine: &Engine, spec: &SandboxSpec) -> Result<(), Creat
     {
         return refuse(Ceiling::Disk, why);
     }
-    if spec.network == Network::Bridge && !accepts(Ceiling::Network) {
-        let cause = format!("\"bridge\" is not possible: {WITHOUT_BRIDGE}");
-        return refuse(Ceiling::Network, cause);
-    }
     if let Some(name) = &spec.oci_runtime
-        && !engine.abilities().runtimes.contains(name)
+        && !engine.abilities().runtimes.contains_key(name)
     {
         let known: Vec<&str> = engine
             .abilities()
             .runtimes
-            .iter()
+            .keys()
             .map(String::as_str)
             .collect();
         let cause = format!(
@@ -149,23 +142,27 @@ async fn make(
     start: Start,
 ) -> Result<Running, CreateError> {
     let workspace = open_workspace(spec).await?;
+    let engine = &inner.engine;
+    let join = inner.bridge.join(spec, engine.abilities()).await?;
+    let address = inner.bridge.hold(&join);
     // And whether it is one that another service made.
     let container: (String, bool) = match start {
-        Start::Fresh => fresh(inner, id, spec).await?,
+        Start::Fresh => fresh(inner, id, spec, &join).await?,
         Start::KeptLayer => kept(inner, id, spec).await?,
     };
     let (container, is_adopted) = container;
-    let engine = &inner.engine;
     let places = Places::of(engine, &container, workspace).await;
     let disk = places.enforced(spec)?;
     copy_guest_in(inner, &container, spec, start).await?;
     let link = if is_adopted {
         adopt::note_use(inner, id, &container).await?;
         start_container(engine, &container).await?;
+        reach_out(inner, &join, &container).await?;
         adopt::start_guest(engine, id, spec, &container).await?
     } else {
         let link = attach(engine, id, &container).await?;
         start_container(engine, &container).await?;
+        reach_out(inner, &join, &container).await?;
         link
     };
     let counters = counters(engine, &container).await;
@@ -176,10 +173,11 @@ async fn make(
         keepable: spec.keep_layer,
         counters: counters.clone(),
         tally: Arc::clone(&tally),
+        _address: address,
         _counting: counting,
     };
     lock(&inner.sandboxes).insert(id.clone(), Arc::new(sandbox));
-    let mut enforced = enforced(engine, spec, disk);
+    let mut enforced = enforced(inner, spec, disk, &join);
     if is_adopted {
         let why = "the container is the Python service's: it has the engine's own capabilities and filter of system calls, and what runs as root in it can end its guest";
         enforced.insert(Ceiling::UidRange, Enforcement::Unenforced(why.to_owned()));
@@ -217,6 +215,23 @@ async fn attach(
         attached.output,
         attached.input,
     ))
+}
+
+/// Joins a container to its network, where it has one.
+async fn reach_out(inner: &Inner, join: &Join, container: &str) -> Result<(), CreateError> {
+    let Some(joined) = join.joined() else {
+        return Ok(());
+    };
+    let first = first_process(&inner.engine, container).await?;
+    let attached = inner.bridge.attach(joined, container, first).await;
+    attached.map_err(|cause| step("joining the container to its network", cause))
+}
+
+/// The number of the container's first process on its engine's host; nothing where it has ended.
+async fn first_process(engine: &Engine, container: &str) -> Result<Option<i64>, EngineError> {
+    let looked = inspect(engine, container).await?;
+    let state = looked.and_then(|looked| looked.state);
+    Ok(state.and_then(|state| state.pid).filter(|pid| *pid > 0))
 }
 
 async fn start_container(engine: &Engine, container: &str) -> Result<(), CreateError> {
@@ -278,6 +293,7 @@ async fn fresh(
     inner: &Arc<Inner>,
     id: &SandboxId,
     spec: &SandboxSpec,
+    join: &Join,
 ) -> Result<(String, bool), CreateError> {
     let engine = &inner.engine;
     let session = spec.session.as_ref().filter(|_| spec.keep_layer);
@@ -289,13 +305,19 @@ async fn fresh(
     }
     let network = network(engine, spec).await?;
     let source = workspace_source(inner, spec)?;
+    let resolvers: Vec<String> = join
+        .joined()
+        .iter()
+        .flat_map(|joined| &joined.resolvers)
+        .map(ToString::to_string)
+        .collect();
     let here = Circumstances {
         abilities: engine.abilities(),
         workspace: source.as_deref(),
         network: &network,
         resolvers: match spec.network {
             Network::Named(_) => None,
-            Network::None | Network::Bridge => Some(&[]),
+            Network::None | Network::Bridge => Some(&resolvers),
         },
         labels: labels(inner, id, spec),
     };
@@ -508,13 +530,12 @@ async fn counters(engine: &Engine, container: &str) -> Option<Arc<Counters>> {
     if !engine.is_local() {
         return None;
     }
-    let looked = inspect(engine, container).await.ok()??;
-    let pid = looked.state?.pid.filter(|pid| *pid > 0)?;
+    let pid = first_process(engine, container).await.ok()??;
     Counters::find(container, pid).map(Arc::new)
 }
 
 /// What is in place for this sandbox: of the ceilings, those that it has.
-fn enforced(engine: &Engine, spec: &SandboxSpec, disk: Option<Enforcement>) -> Enforced {
+fn enforced(inner: &Inner, spec: &SandboxSpec, disk: Option<Enforcement>, join: &Join) -> Enforced {
     let has = |ceiling: &Ceiling| match ceiling {
         Ceiling::Memory => spec.memory_bytes.is_some(),
         Ceiling::Cpus => spec.cpus.is_some(),
@@ -526,22 +547,17 @@ fn enforced(engine: &Engine, spec: &SandboxSpec, disk: Option<Enforcement>) -> E
         Ceiling::WorkspaceOwner => spec.workspace.is_some(),
         Ceiling::Landlock => true,
     };
-    let mut enforced = ceilings(engine.abilities());
+    let mut enforced = ceilings(inner.engine.abilities());
     enforced.retain(|ceiling, _| has(ceiling));
     if let Some(disk) = disk {
         enforced.insert(Ceiling::Disk, disk);
     }
-    match &spec.network {
-        Network::None => {}
-        Network::Bridge => {
-            let why = format!("no network, although \"bridge\" was asked for: {WITHOUT_BRIDGE}");
-            enforced.insert(Ceiling::Network, Enforcement::Unenforced(why));
-        }
-        Network::Named(name) => {
-            let how = format!("the engine's network {name:?}, as its operator made it");
-            enforced.insert(Ceiling::Network, Enforcement::Enforced(how));
-        }
+    if let Network::Named(name) = &spec.network {
+        let how = format!("the engine's network {name:?}, as its operator made it");
+        enforced.insert(Ceiling::Network, Enforcement::Enforced(how));
     }
+    let network = network::enforced(join, || inner.bridge.enforcement());
+    enforced.extend(network.map(|network| (Ceiling::Network, network)));
     enforced
 }
 

@@ -308,9 +308,13 @@ pub(super) async fn shutdown(inner: &Arc<Inner>) {
         .buffer_unordered(ENGINE_ENDS_AT_ONCE)
         .collect::<Vec<()>>()
         .await;
+    // Its launcher, where there was one, removes the directory too.
+    inner.bridge.end().await;
     let directory = inner.instance.directory.clone();
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(&directory)).await;
-    if let Ok(Err(error)) = removed {
+    if let Ok(Err(error)) = removed
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
         tracing::warn!(%error, "the instance's directory could not be removed");
     }
 }

@@ -7,11 +7,13 @@
 //! - [`connect`]: the engine, found and asked; every question has a deadline.
 //! - [`container`], [`seccomp`]: from a specification to a container as data; pure.
 //! - [`images`]: what a sandbox is made from. [`places`]: where its workspace lies for the engine.
+//! - [`bridge`]: what it reaches on the network.
 //! - [`create`], [`link`]: one sandbox, from its specification to its running guest. [`ending`]: and back; and what an
 //!   earlier daemon left. [`adopt`]: containers that the Python service made.
 //! - [`kernel`], [`meter`], [`disk`]: what its ceilings have done, where the engine is on this host.
 
 mod adopt;
+mod bridge;
 mod connect;
 mod container;
 mod create;
@@ -35,12 +37,14 @@ use super::{
     Usage, UsageError,
 };
 use crate::config::EngineAddress;
+use crate::egress::Egress;
 use crate::id::SandboxId;
 use crate::runtimes::Runtime;
 use crate::runtimes::build::BuildSettings;
 use crate::runtimes::images::{Settings, Watcher};
 use adopt::Records;
 use async_trait::async_trait;
+use bridge::{Address, Bridge};
 use bytes::Bytes;
 use connect::{Abilities, Engine};
 use images::Images;
@@ -104,6 +108,8 @@ struct Inner {
     images: Images,
     /// Where our directories lie for the engine.
     places: Places,
+    /// What sandboxes reach.
+    bridge: Arc<Bridge>,
     /// Whose containers these are.
     instance: Instance,
     /// Which sandboxes are in containers of the Python service's.
@@ -121,6 +127,8 @@ struct Sandbox {
     counters: Option<Arc<Counters>>,
     /// What it stores, as far as that is counted.
     tally: Arc<Tally>,
+    /// Its address in the network, where it has one.
+    _address: Option<Address>,
     /// Counts what it stores; ends with it.
     _counting: Option<AbortOnDropHandle<()>>,
 }
@@ -144,14 +152,14 @@ impl Docker {
             programs,
             address,
             None,
-            Settings::default(),
-            BuildSettings::default(),
+            Egress::default(),
+            (Settings::default(), BuildSettings::default()),
         )
         .await
     }
 
-    /// Likewise; workspaces are stored below `workspace_root`, images are fetched as `registries` says, and built as
-    /// `builds` does.
+    /// Likewise; workspaces are stored below `workspace_root`, sandboxes with a network reach what `egress` says, and
+    /// images are fetched and built as `images` does.
     ///
     /// # Errors
     /// Likewise.
@@ -160,8 +168,8 @@ impl Docker {
         programs: Programs,
         address: &EngineAddress,
         workspace_root: Option<&Path>,
-        registries: Settings,
-        builds: BuildSettings,
+        egress: Egress,
+        images: (Settings, BuildSettings),
     ) -> Result<Arc<dyn Backend>, StartError> {
         let failed = |cause| StartError::StateDir {
             path: state_dir.to_owned(),
@@ -176,7 +184,10 @@ impl Docker {
             .map_err(std::io::Error::other)
             .and_then(|owned| owned)
             .map_err(failed)?;
+        let bridge = Bridge::look(&engine, &places, egress, programs.jail, &instance);
+        let (registries, builds) = images;
         let inner = Inner {
+            bridge: Arc::new(bridge.map_err(failed)?),
             engine,
             state,
             guest: create::guest_archive(programs.guest).map_err(failed)?,
@@ -347,7 +358,7 @@ impl Backend for Docker {
         ceilings.insert(Ceiling::Disk, disk);
         Capabilities {
             ceilings,
-            bridge: Enforcement::Unenforced(create::WITHOUT_BRIDGE.to_owned()),
+            bridge: self.inner.bridge.enforcement(),
             outlives_daemon: false,
             buildkit: self.inner.engine.abilities().buildkit,
         }

@@ -493,7 +493,7 @@ pub(super) async fn launch(
     parks: bool,
 ) -> Result<Started, Launched> {
     let accepted = spec.allow_unenforced.contains(&Ceiling::Network);
-    let join = network::join(inner, &spec.network, accepted).await?;
+    let join = network::join(&inner.networks, &inner.launcher, &spec.network, accepted).await?;
     let joined = join.joined();
     half.network = joined.map(|joined| joined.number);
     let mut plan = plan_of(inner, spec, half, prepared, joined)?;
@@ -654,7 +654,10 @@ pub(super) fn settle(
     let files = prepared.files.as_ref();
     let mut own = Enforced::new();
     own.extend(files.map(|files| (Ceiling::WorkspaceOwner, files.owner_enforced.clone())));
-    own.extend(network::enforced(inner, join).map(|enforcement| (Ceiling::Network, enforcement)));
+    own.extend(
+        network::enforced(join, || inner.networks.enforcement())
+            .map(|enforcement| (Ceiling::Network, enforcement)),
+    );
     if half.range == Some(SHARED_FIRST) {
         let why = "the image's file system has no idmapped mounts: it is copied, and every sandbox over such a copy has the same user ids on the host";
         let shared = Enforcement::Unenforced(why.to_owned());

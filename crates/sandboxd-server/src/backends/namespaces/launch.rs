@@ -15,7 +15,7 @@ use sandboxd_jail::network::{HostRules, Router};
 use sandboxd_jail::plan::{Owners, Plan};
 use sandboxd_jail::report::Failure;
 use sandboxd_jail::wire::{
-    self, Assign, Create, DESCRIPTORS_MAX, Instance, MakeRouter, Reply, Request, WireError,
+    self, Assign, Create, DESCRIPTORS_MAX, Instance, Join, MakeRouter, Reply, Request, WireError,
 };
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -40,7 +40,7 @@ const ROUTER_WAIT: Duration = Duration::from_secs(25);
 
 /// Why a plan got no child.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LaunchError {
+pub(in crate::backends) enum LaunchError {
     /// The launcher cannot be started.
     #[error("the launcher does not start: {0}")]
     Start(std::io::Error),
@@ -81,7 +81,7 @@ type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
 
 /// The launcher that runs now, and how to start another.
 #[derive(Debug)]
-pub(super) struct Launcher {
+pub(in crate::backends) struct Launcher {
     program: ProgramFile,
     instance: Instance,
     /// Kept open by the launcher too, so that the instance counts as alive while it still cleans up.
@@ -115,7 +115,11 @@ struct Process {
 
 impl Launcher {
     /// Knows how to start one, and starts none yet.
-    pub(super) fn new(program: ProgramFile, instance: Instance, lock: OwnedFd) -> Self {
+    pub(in crate::backends) fn new(
+        program: ProgramFile,
+        instance: Instance,
+        lock: OwnedFd,
+    ) -> Self {
         Self {
             program,
             instance,
@@ -192,6 +196,26 @@ impl Launcher {
         kept.nft = Some(nft);
         kept.descriptors = descriptors;
         Ok(lifeline)
+    }
+
+    /// Joins a container that runs to the router: its first process, the engine's id for it, and what its address is made
+    /// from.
+    pub(in crate::backends) async fn join(
+        &self,
+        pid: i32,
+        container: &str,
+        address: u16,
+    ) -> Result<(), LaunchError> {
+        let number = self.number();
+        let request = Request::Join(Join {
+            number,
+            pid,
+            mark: container.to_owned(),
+            address,
+        });
+        let asked = self.ask(number, &request, &[]);
+        let answer = tokio::time::timeout(ROUTER_WAIT, asked).await;
+        answer.map_err(|_| LaunchError::Slow)?.map(drop)
     }
 
     fn number(&self) -> u64 {
@@ -278,7 +302,7 @@ impl Launcher {
     }
 
     /// Lets the launcher end, which removes what is left of this instance, and waits for it.
-    pub(super) async fn end(&self) {
+    pub(in crate::backends) async fn end(&self) {
         let Some(process) = self.current.lock().await.take() else {
             return;
         };
@@ -330,7 +354,9 @@ async fn read(socket: Arc<AsyncFd<OwnedFd>>, waiting: Waiting) {
         let (number, answer) = match reply {
             Reply::Cloned { number } if !descriptors.is_empty() => (number, Ok(descriptors)),
             Reply::Cloned { number } => (number, Err(LaunchError::Lost)),
-            Reply::Routed { number } | Reply::Assigned { number } => (number, Ok(descriptors)),
+            Reply::Routed { number } | Reply::Assigned { number } | Reply::Joined { number } => {
+                (number, Ok(descriptors))
+            }
             Reply::Failed { number, failure } => (
                 number,
                 Err(LaunchError::Failed {

@@ -20,15 +20,15 @@ mod ending;
 mod half;
 mod host;
 mod image;
-mod launch;
+pub(super) mod launch;
 mod layers;
 mod meter;
-mod network;
+pub(super) mod network;
 mod on_disk;
 mod plan;
 mod pool;
-mod probe;
-mod program_file;
+pub(super) mod probe;
+pub(super) mod program_file;
 mod programs;
 mod room;
 mod second_wall;
@@ -141,7 +141,7 @@ struct Inner {
     /// What sandboxes reach.
     networks: Networks,
     /// Whose directories these are; its lock is held by the launcher too.
-    instance: Instance,
+    _instance: Instance,
 }
 
 /// One sandbox that runs.
@@ -309,8 +309,8 @@ impl Inner {
             errands: Mutex::new(JoinSet::new()),
             counting: Arc::new(Semaphore::new(1)),
             unmapped: Mutex::new(BTreeSet::new()),
-            networks: Networks::look(egress, privileged, &instance.name),
-            instance,
+            networks: Networks::look(egress, privileged, &instance),
+            _instance: instance,
             state_dir,
         })
     }

@@ -3,8 +3,7 @@
 //! The router is made with the first sandbox that needs it, by the launcher. What keeps it are descriptors that are held
 //! here, so that it outlives a launcher that is lost, and goes with the daemon.
 
-use super::Inner;
-use super::launch::LaunchError;
+use super::launch::{LaunchError, Launcher};
 use super::{instance, lock};
 use crate::backends::{Ceiling, CreateError, Enforcement, Network};
 use crate::egress::{Dns, Egress, name_servers};
@@ -18,8 +17,7 @@ use sandboxd_jail::network::{
 };
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 /// Where a system program may lie.
 const PROGRAM_DIRECTORIES: &[&str] = &[
@@ -45,8 +43,10 @@ struct Means {
 
 /// What the backend knows about networks.
 #[derive(Debug)]
-pub(super) struct Networks {
+pub(in crate::backends) struct Networks {
     egress: Egress,
+    /// The instance's own.
+    directory: PathBuf,
     means: Result<Means, String>,
     /// Addresses that running sandboxes have; held only while one is taken or given back.
     numbers: std::sync::Mutex<Numbers>,
@@ -77,28 +77,33 @@ pub(super) struct RouterNow(u64);
 
 /// What one sandbox has of the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Joined {
+pub(in crate::backends) struct Joined {
     /// What its address is made from.
-    pub(super) number: u16,
+    pub(in crate::backends) number: u16,
     /// Its name servers.
-    pub(super) resolvers: Vec<Ipv4Addr>,
+    pub(in crate::backends) resolvers: Vec<Ipv4Addr>,
     /// Which of this instance's routers it hangs on.
     router: u64,
 }
 
 impl Networks {
     /// Looks at what the host has.
-    pub(super) fn look(egress: Egress, privileged: bool, instance: &str) -> Self {
+    pub(in crate::backends) fn look(
+        egress: Egress,
+        privileged: bool,
+        instance: &instance::Instance,
+    ) -> Self {
         Self {
+            means: means(privileged, &instance.name, find),
             egress,
-            means: means(privileged, instance, find),
+            directory: instance.directory.clone(),
             numbers: std::sync::Mutex::new(Numbers::default()),
             made: tokio::sync::Mutex::new(None),
         }
     }
 
     /// Whether a sandbox can have a network, and how.
-    pub(super) fn enforcement(&self) -> Enforcement {
+    pub(in crate::backends) fn enforcement(&self) -> Enforcement {
         match &self.means {
             Ok(means) => Enforcement::Enforced(self.described(&means.uplink)),
             Err(why) => Enforcement::Unenforced(why.clone()),
@@ -136,7 +141,7 @@ impl Networks {
     }
 
     /// Gives an address back.
-    pub(super) fn give_back(&self, joined: Option<u16>) {
+    pub(in crate::backends) fn give_back(&self, joined: Option<u16>) {
         if let Some(number) = joined {
             lock(&self.numbers).taken.remove(&number);
         }
@@ -199,7 +204,7 @@ impl Numbers {
 
 /// What became of a wish for a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Join {
+pub(in crate::backends) enum Join {
     /// None was wished for.
     Loopback,
     /// It has one.
@@ -216,7 +221,7 @@ impl Join {
     }
 
     /// What it has.
-    pub(super) const fn joined(&self) -> Option<&Joined> {
+    pub(in crate::backends) const fn joined(&self) -> Option<&Joined> {
         match self {
             Self::Joined(joined) => Some(joined),
             Self::Loopback | Self::Without(_) => None,
@@ -225,41 +230,52 @@ impl Join {
 }
 
 /// Joins a sandbox that asks for a network, as far as the daemon does that: a router is there, and an address is its own.
-pub(super) async fn join(
-    inner: &Arc<Inner>,
+pub(in crate::backends) async fn join(
+    networks: &Networks,
+    launcher: &Launcher,
     wanted: &Network,
     accepted: bool,
 ) -> Result<Join, CreateError> {
     if *wanted == Network::None {
         return Ok(Join::Loopback);
     }
-    let joined = match &inner.networks.means {
-        Ok(means) => make(inner, means).await,
+    let joined = match &networks.means {
+        Ok(means) => make(networks, launcher, means).await,
         Err(why) => Err(why.clone()),
     };
     match joined {
         Ok(joined) => Ok(Join::Joined(joined)),
-        Err(why) if accepted => Ok(Join::Without(why)),
-        Err(why) => Err(CreateError::Unenforceable {
-            ceiling: Ceiling::Network,
-            cause: format!("\"bridge\" is not possible: {why}"),
-        }),
+        Err(why) => without(why, accepted),
     }
 }
 
-/// What is in place, where it is another than the backend's answer for every sandbox.
-pub(super) fn enforced(inner: &Inner, join: &Join) -> Option<Enforcement> {
+/// What becomes of a wish that cannot be met.
+pub(in crate::backends) fn without(why: String, accepted: bool) -> Result<Join, CreateError> {
+    if accepted {
+        return Ok(Join::Without(why));
+    }
+    Err(CreateError::Unenforceable {
+        ceiling: Ceiling::Network,
+        cause: format!("\"bridge\" is not possible: {why}"),
+    })
+}
+
+/// What is in place, where it is another than the backend's answer for every sandbox; `possible` is what one has that is
+/// joined.
+pub(in crate::backends) fn enforced(
+    join: &Join,
+    possible: impl FnOnce() -> Enforcement,
+) -> Option<Enforcement> {
     match join {
         Join::Loopback => None,
-        Join::Joined(_) => Some(inner.networks.enforcement()),
+        Join::Joined(_) => Some(possible()),
         Join::Without(why) => Some(Enforcement::Unenforced(format!(
             "no network, although \"bridge\" was asked for: {why}"
         ))),
     }
 }
 
-async fn make(inner: &Arc<Inner>, means: &Means) -> Result<Joined, String> {
-    let networks = &inner.networks;
+async fn make(networks: &Networks, launcher: &Launcher, means: &Means) -> Result<Joined, String> {
     let mut made = networks.made.lock().await;
     let alive = made.as_ref().is_some_and(Made::is_alive);
     if !alive {
@@ -271,12 +287,10 @@ async fn make(inner: &Arc<Inner>, means: &Means) -> Result<Joined, String> {
             );
         }
         let resolvers = resolvers(&networks.egress.dns)?;
-        let scratch = inner.instance.directory.clone();
-        let router = networks.router(means, &scratch, &resolvers);
+        let router = networks.router(means, &networks.directory, &resolvers);
         let rules = host_rules(means);
-        note(inner, rules.clone()).await?;
-        let lifeline = inner
-            .launcher
+        note(networks, rules.clone()).await?;
+        let lifeline = launcher
             .route(router, rules)
             .await
             .map_err(|error| match error {
@@ -302,10 +316,10 @@ async fn make(inner: &Arc<Inner>, means: &Means) -> Result<Joined, String> {
 }
 
 /// Writes down what is put on the host, before it is.
-async fn note(inner: &Arc<Inner>, rules: Option<HostRules>) -> Result<(), String> {
-    let theirs = Arc::clone(inner);
+async fn note(networks: &Networks, rules: Option<HostRules>) -> Result<(), String> {
+    let directory = networks.directory.clone();
     tokio::task::spawn_blocking(move || match rules {
-        Some(rules) => theirs.instance.note_host_rules(&rules),
+        Some(rules) => instance::note_host_rules(&directory, &rules),
         None => Ok(()),
     })
     .await

@@ -19,7 +19,7 @@ pub(super) fn privileged() -> bool {
 
 /// Whether a program that this process starts as root holds these capabilities. By the kernel's rule for root it gets the
 /// whole bounding set, also what this process has given up; where that rule is switched off, what this process has.
-pub(super) fn launcher_holds(wanted: CapabilitySet) -> bool {
+pub(in crate::backends) fn launcher_holds(wanted: CapabilitySet) -> bool {
     let switched_off = rustix::thread::capabilities_secure_bits()
         .is_ok_and(|bits| bits.contains(CapabilitiesSecureBits::NO_ROOT));
     if switched_off || rustix::thread::no_new_privs().unwrap_or(true) {

@@ -4,11 +4,15 @@
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
+use std::io;
 use std::path::{Path, PathBuf};
+
+/// What the launcher is called.
+const LAUNCHER: &str = "sandboxd-jail";
 
 /// A program that can be executed by descriptor and by path.
 #[derive(Debug)]
-pub(super) struct ProgramFile {
+pub(in crate::backends) struct ProgramFile {
     descriptor: OwnedFd,
 }
 
@@ -28,6 +32,21 @@ impl ProgramFile {
             SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE,
         )?;
         Ok(Self { descriptor })
+    }
+
+    /// The launcher, by whichever of the two is executed here; `instance` is a directory of this instance's own.
+    ///
+    /// # Errors
+    /// Where neither can be made.
+    pub(in crate::backends) fn of_launcher(content: &[u8], instance: &Path) -> io::Result<Self> {
+        if let Ok(sealed) = Self::sealed(LAUNCHER, content)
+            && super::probe::can_execute(&sealed)
+        {
+            return Ok(sealed);
+        }
+        let directory = instance.join("programs");
+        crate::backends::instance::private(&directory)?;
+        Ok(Self::plain(&directory, LAUNCHER, content)?)
     }
 
     /// A file of its own in a private directory.
