@@ -200,6 +200,7 @@ fn unit() -> anyhow::Result<Outcome> {
     ]);
     // An ordinary user has what the environment says.
     if let Some(host) = engine::host()? {
+        tools::own_engine_packages()?;
         command.env("DOCKER_HOST", host);
     }
     report::run(&mut command)?;

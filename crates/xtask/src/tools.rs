@@ -179,6 +179,20 @@ const TOOLS_OF_ENGINE: [SystemTool; 2] = [
     },
 ];
 
+/// What tests make engines of their own with.
+const TOOLS_OF_OWN_ENGINES: [SystemTool; 2] = [
+    SystemTool {
+        probe: ("podman", &["--version"]),
+        package: "podman",
+        needed_for: "an engine that is not Docker",
+    },
+    SystemTool {
+        probe: ("openssl", &["version"]),
+        package: "openssl",
+        needed_for: "certificates of an engine over TCP",
+    },
+];
+
 /// What the engine's second runtimes are.
 const TOOLS_OF_RUNTIMES: [SystemTool; 2] = [
     SystemTool {
@@ -226,6 +240,11 @@ pub(crate) fn system_packages() -> anyhow::Result<()> {
 /// Installs a container engine where there is none.
 pub(crate) fn engine_packages() -> anyhow::Result<()> {
     install(TOOLS_OF_ENGINE.iter())
+}
+
+/// Installs what tests make engines of their own with.
+pub(crate) fn own_engine_packages() -> anyhow::Result<()> {
+    install(TOOLS_OF_ENGINE.iter().chain(&TOOLS_OF_OWN_ENGINES))
 }
 
 /// Installs the OCI runtimes that are packages.

@@ -155,6 +155,8 @@ pub(super) struct Abilities {
     pub(super) runtimes: BTreeMap<String, String>,
     /// Which of them a container has that names none.
     pub(super) default_runtime: String,
+    /// Whether it is Podman.
+    pub(super) is_podman: bool,
     /// How it is called and in which version.
     pub(super) engine: String,
 }
@@ -228,7 +230,8 @@ impl Engine {
             client,
             is_local: matches!(address, EngineAddress::Sockets(_)),
             abilities: Abilities {
-                buildkit: has_buildkit(&version),
+                buildkit: !is_podman(&version),
+                is_podman: is_podman(&version),
                 ..abilities(&info)
             },
             address: words,
@@ -396,12 +399,10 @@ fn socket(paths: &[PathBuf]) -> Result<&Path, NoEngine> {
     })
 }
 
-/// Docker has it in every version that is new enough for sandboxes; Podman builds by means of its own.
-fn has_buildkit(version: &SystemVersion) -> bool {
-    let components = version.components.iter().flatten();
-    !components
-        .into_iter()
-        .any(|component| component.name.contains("Podman"))
+/// Docker has BuildKit in every version that is new enough for sandboxes; Podman builds by means of its own.
+fn is_podman(version: &SystemVersion) -> bool {
+    let mut components = version.components.iter().flatten();
+    components.any(|component| component.name.contains("Podman"))
 }
 
 fn abilities(info: &SystemInfo) -> Abilities {
@@ -434,6 +435,7 @@ fn abilities(info: &SystemInfo) -> Abilities {
             .collect(),
         default_runtime: info.default_runtime.clone().unwrap_or_default(),
         buildkit: false,
+        is_podman: false,
         engine: printable(
             info.server_version
                 .as_deref()

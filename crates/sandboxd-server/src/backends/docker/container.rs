@@ -1,7 +1,7 @@
 //! From a specification to a container, as the engine is told. Pure: no I/O, so that golden files show every wall.
 
 use super::connect::Abilities;
-use super::seccomp;
+use super::seccomp::Filters;
 use crate::backends::{Asked, Ceiling, PreparedImage, SandboxSpec};
 use bollard::models::{
     ContainerCreateBody, ContainerUpdateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
@@ -104,6 +104,8 @@ const SHARES_LEAST: u64 = 2;
 pub(super) struct Circumstances<'a> {
     /// What the engine's host can do.
     pub(super) abilities: &'a Abilities,
+    /// How the engine is told which system calls there are.
+    pub(super) filters: &'a Filters,
     /// The workspace's path as the engine sees it.
     pub(super) workspace: Option<&'a str>,
     /// The engine's name for the network.
@@ -187,7 +189,8 @@ fn host_config(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<HostConfi
     let text = |words: &[&str]| -> Vec<String> { words.iter().map(|&w| w.to_owned()).collect() };
     let mut security = vec!["no-new-privileges:true".to_owned()];
     if here.abilities.seccomp {
-        security.push(format!("seccomp={}", seccomp::profile(host_owned(spec))));
+        let filter = here.filters.told(host_owned(spec));
+        security.extend(filter.map(|filter| format!("seccomp={filter}")));
     }
     let capabilities = CAPABILITIES
         .iter()
@@ -296,6 +299,22 @@ fn nano_cpus(cpus: f64, processors: u32) -> i64 {
 }
 
 impl Limits {
+    /// The first that is asked for and is another in a container; nothing where all are the same.
+    pub(super) fn other_than(&self, has: &HostConfig) -> Option<String> {
+        let both = [
+            ("memory", self.memory, has.memory),
+            ("memory and swap", self.memory_swap, has.memory_swap),
+            ("CPUs", self.nano_cpus, has.nano_cpus),
+            ("CPU shares", self.cpu_shares, has.cpu_shares),
+            ("processes", self.pids_limit, has.pids_limit),
+        ];
+        both.into_iter().find_map(|(name, wanted, has)| {
+            let wanted = wanted?;
+            let has = has.unwrap_or(0);
+            (has != wanted).then(|| format!("its limit of {name} is {has}, and should be {wanted}"))
+        })
+    }
+
     /// As a change of a container that is there. A limit that is not asked for any more stays as it is.
     pub(super) fn update(self) -> ContainerUpdateBody {
         ContainerUpdateBody {

@@ -6,8 +6,8 @@
 
 use super::connect::{Engine, EngineError};
 use super::container::{
-    Circumstances, GUEST, KEPT, LABEL_INSTANCE, LABEL_KEEP, LABEL_SANDBOX, LABEL_STATE, container,
-    limits, missing, work_dir,
+    Circumstances, GUEST, KEPT, LABEL_INSTANCE, LABEL_KEEP, LABEL_SANDBOX, LABEL_STATE, Limits,
+    container, limits, missing, work_dir,
 };
 use super::disk::{self, Places};
 use super::kernel::Counters;
@@ -44,6 +44,10 @@ pub(super) async fn create(
     start: Start,
 ) -> Result<Running, CreateError> {
     refuse_unenforceable(&inner.engine, spec)?;
+    if start == Start::KeptLayer {
+        // It was stopped, as far as the engine could be asked; what it may still run is ended below.
+        lock(&inner.sandboxes).remove(id);
+    }
     if inner.sandbox(id).is_some() || !lock(&inner.claimed).insert(id.clone()) {
         return Err(step(
             "creating",
@@ -313,6 +317,7 @@ async fn fresh(
         .collect();
     let here = Circumstances {
         abilities: engine.abilities(),
+        filters: &inner.filters,
         workspace: source.as_deref(),
         network: &network,
         resolvers: match spec.network {
@@ -406,6 +411,9 @@ async fn make_ready(
     ending::kill(engine, container).await?;
     let limits = limits(spec, engine.abilities());
     let limits = limits.map_err(|error| step("planning the container", error))?;
+    if engine.abilities().is_podman {
+        return keep_ceilings(engine, &limits, container).await;
+    }
     let updating = engine.client().update_container(container, limits.update());
     engine
         .call(
@@ -415,6 +423,23 @@ async fn make_ready(
         )
         .await?;
     Ok(())
+}
+
+/// Not every Podman changes the ceilings of a container that is there: it has to have those that are asked for.
+async fn keep_ceilings(
+    engine: &Engine,
+    limits: &Limits,
+    container: &str,
+) -> Result<(), CreateError> {
+    let looked = inspect(engine, container).await?;
+    let has = looked.and_then(|looked| looked.host_config);
+    match limits.other_than(&has.unwrap_or_default()) {
+        None => Ok(()),
+        Some(what) => Err(step(
+            "changing the container's ceilings",
+            format!("{what}, and this engine cannot change that of a container that it has"),
+        )),
+    }
 }
 
 /// Whether something runs in a container of this status.

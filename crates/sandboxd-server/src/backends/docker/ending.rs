@@ -171,13 +171,12 @@ pub(super) async fn kill(engine: &Engine, container: &str) -> Result<bool, Engin
     let killed = engine
         .call("killing the container", ENGINE_ACT_SECONDS_MAX, killing)
         .await;
-    match unless_missing(killed) {
+    let refused = match unless_missing(killed) {
         Ok(None) => return Ok(false),
-        Ok(Some(())) => {}
-        // It does not run.
-        Err(error) if error.is_conflict() || error.is_so_already() => {}
-        Err(error) => return Err(error),
-    }
+        Ok(Some(())) => None,
+        // Most often because it does not run. Engines differ in how they say that, so it is looked at.
+        Err(error) => Some(error),
+    };
     let until = Instant::now() + Duration::from_secs(ENGINE_ACT_SECONDS_MAX);
     loop {
         let status = match inspect(engine, container).await? {
@@ -191,6 +190,9 @@ pub(super) async fn kill(engine: &Engine, container: &str) -> Result<bool, Engin
         );
         if !is_alive(status) && !is_going {
             return Ok(true);
+        }
+        if let Some(error) = refused.as_ref().filter(|error| !error.is_conflict()) {
+            return Err(error.clone());
         }
         if Instant::now() >= until {
             return Err(EngineError::TimedOut {

@@ -50,6 +50,7 @@ use connect::{Abilities, Engine};
 use images::Images;
 use kernel::Counters;
 use places::Places;
+use seccomp::Filters;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -94,6 +95,8 @@ struct Inner {
     engine: Engine,
     /// Names the state directory on containers.
     state: String,
+    /// How it is told which system calls there are.
+    filters: Filters,
     /// The guest, as the engine unpacks it.
     guest: Bytes,
     /// What runs; held only while it is looked up, never over a wait.
@@ -184,10 +187,12 @@ impl Docker {
             .map_err(std::io::Error::other)
             .and_then(|owned| owned)
             .map_err(failed)?;
+        let filters = filters(&engine, &places, &instance).map_err(failed)?;
         let bridge = Bridge::look(&engine, &places, egress, programs.jail, &instance);
         let (registries, builds) = images;
         let inner = Inner {
             bridge: Arc::new(bridge.map_err(failed)?),
+            filters,
             engine,
             state,
             guest: create::guest_archive(programs.guest).map_err(failed)?,
@@ -209,6 +214,10 @@ impl Docker {
         );
         if !engine.abilities().seccomp {
             tracing::warn!("the engine's host filters no system calls");
+        } else if inner.filters == Filters::Own {
+            tracing::warn!(
+                "this engine takes its list of system calls from a file of its host, where this service has none: its own list holds"
+            );
         }
         let swept = ending::sweep(&inner, &alive).await;
         let swept = swept.map_err(|error| StartError::Leftovers(error.to_string()))?;
@@ -267,6 +276,17 @@ impl Inner {
         let mut errands = lock(&self.errands);
         while errands.try_join_next().is_some() {}
         errands.spawn(errand);
+    }
+}
+
+/// How this engine is told which system calls there are.
+fn filters(engine: &Engine, places: &Places, instance: &Instance) -> std::io::Result<Filters> {
+    if !engine.abilities().is_podman {
+        return Ok(Filters::Words);
+    }
+    match places.source(&instance.directory) {
+        Ok(source) if engine.is_local() => Filters::write(&instance.directory, &source),
+        _ => Ok(Filters::Own),
     }
 }
 

@@ -7,6 +7,8 @@
 use sandboxd_jail::seccomp::list::{self, CLONE3};
 use sandboxd_jail::seccomp::{Action, Check};
 use serde::Serialize;
+use std::io;
+use std::path::Path;
 
 const ENOSYS: u16 = 38;
 /// The kernel looks at the lower half of such an argument only, so the comparison does too.
@@ -76,6 +78,51 @@ fn none_of(index: u32, values: &[u32]) -> Vec<Comparison> {
         prefixes = next;
     }
     partings
+}
+
+/// How an engine is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Filters {
+    /// In words: Docker.
+    Words,
+    /// By a file of its host: Podman on this one. The profile with plain modes is beside it.
+    Files {
+        /// The usual one.
+        usual: String,
+        /// The other.
+        plain_modes: String,
+    },
+    /// Not at all: it takes files of its host, and none of ours lies there.
+    Own,
+}
+
+impl Filters {
+    /// Files in a directory that lies for the engine at `source`.
+    ///
+    /// # Errors
+    /// Where they cannot be written.
+    pub(super) fn write(directory: &Path, source: &Path) -> io::Result<Self> {
+        let write = |name: &str, plain_modes| {
+            std::fs::write(directory.join(name), profile(plain_modes))?;
+            let path = source.join(name);
+            let path = path.to_str().map(str::to_owned);
+            path.ok_or_else(|| io::Error::other("its path is not UTF-8"))
+        };
+        Ok(Self::Files {
+            usual: write("seccomp.json", false)?,
+            plain_modes: write("seccomp-plain-modes.json", true)?,
+        })
+    }
+
+    /// What it is told; nothing where its own list holds.
+    pub(super) fn told(&self, plain_modes: bool) -> Option<String> {
+        match self {
+            Self::Words => Some(profile(plain_modes)),
+            Self::Files { usual, .. } if !plain_modes => Some(usual.clone()),
+            Self::Files { plain_modes, .. } => Some(plain_modes.clone()),
+            Self::Own => None,
+        }
+    }
 }
 
 /// The profile, as the engine takes it. With `plain_modes` no call makes a file set-uid or set-gid, but `openat2`, which the

@@ -88,11 +88,12 @@ impl Owner {
         layer
     }
 
-    /// Whether the backend has a layer of this sandbox, and nothing that still writes into it.
+    /// Whether the backend has a layer of this sandbox, and nothing that still writes into it. A backend that cannot be
+    /// asked, such as an engine that is away, may have it: to take it for gone would have the next wake replace it.
     async fn is_kept(&self, sandbox: &SandboxId) -> bool {
         let listed = bounded(STOP_SECONDS_MAX, self.shared.backend.list()).await;
         let Some(Ok(found)) = listed else {
-            return false;
+            return true;
         };
         let mut kept = found.iter().filter(|found| !found.running);
         kept.any(|found| found.id == *sandbox)

@@ -1,7 +1,7 @@
 use super::*;
 use crate::backends::{HostWorkspace, ImageDefaults, Network};
 use crate::id::SessionId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 fn abilities() -> Abilities {
     Abilities {
@@ -14,7 +14,9 @@ fn abilities() -> Abilities {
         user_namespaces: false,
         buildkit: true,
         processors: 4,
-        runtimes: BTreeSet::from(["runc".to_owned()]),
+        runtimes: BTreeMap::from([("runc".to_owned(), "runc".to_owned())]),
+        default_runtime: "runc".to_owned(),
+        is_podman: false,
         engine: "0".to_owned(),
     }
 }
@@ -64,6 +66,7 @@ pub(in super::super) fn spec() -> SandboxSpec {
 
 fn made(spec: &SandboxSpec, abilities: &Abilities) -> ContainerCreateBody {
     let here = Circumstances {
+        filters: &Filters::Words,
         abilities,
         workspace: spec.workspace.as_ref().and_then(|w| w.path.to_str()),
         network: "none",
@@ -181,6 +184,7 @@ fn what_somebody_set_and_the_engines_host_lacks_is_named() {
 fn what_no_container_can_be_is_refused() {
     let here = Circumstances {
         abilities: &abilities(),
+        filters: &Filters::Words,
         workspace: None,
         network: "none",
         resolvers: None,
@@ -203,4 +207,24 @@ fn what_no_container_can_be_is_refused() {
         ..spec()
     };
     assert_eq!(refused(other), ContainerError::Image);
+}
+
+#[test]
+fn a_ceiling_that_a_container_has_otherwise_is_named() {
+    let wanted = limits(&spec(), &abilities()).unwrap();
+    let update = wanted.update();
+    let mut has = HostConfig {
+        memory: update.memory,
+        memory_swap: update.memory_swap,
+        nano_cpus: update.nano_cpus,
+        cpu_shares: update.cpu_shares,
+        pids_limit: update.pids_limit,
+        ..HostConfig::default()
+    };
+    assert_eq!(wanted.other_than(&has), None);
+    has.pids_limit = Some(7);
+    let words = wanted.other_than(&has).unwrap();
+    assert!(words.contains("processes is 7"), "{words}");
+    has.pids_limit = None;
+    assert!(wanted.other_than(&has).is_some());
 }
