@@ -130,6 +130,37 @@ fn what_is_allowed_is_made_ready_and_what_is_not_ready_is_said_by_the_exit_code(
     }
 }
 
+#[test]
+fn package_caches_go_with_their_recipes_and_not_before() {
+    for who in everyone() {
+        let place = Place::of(who);
+        let state = place.make_dir("state").display().to_string();
+        let base = root(&place).display().to_string();
+        let import = ["image", "import", &base, "--name", "base:1"];
+        let imported = sandboxd(&place, &state, &import);
+        assert_eq!(code(&imported), 0, "{imported:?}");
+        let prepared = sandboxd(&place, &state, &["runtime", "prepare", "good"]);
+        assert_eq!(code(&prepared), 0, "{prepared:?}");
+        let collected = |runtimes: &str| {
+            let mut command = place.command();
+            command
+                .env("SANDBOXD_RUNTIMES", runtimes)
+                .args(["image", "gc", "--state-dir", &state]);
+            let output = finish(start(&mut command), Vec::new());
+            assert_eq!(code(&output), 0, "{output:?}");
+            text(&output.stdout)
+        };
+        let said = collected(RUNTIMES);
+        assert!(said.ends_with(", 0 package caches (0 B)\n"), "{said}");
+        let said = collected("own=host");
+        assert!(said.contains(", 1 package cache ("), "{who:?}: {said}");
+        let said = collected("own=host");
+        assert!(said.ends_with(", 0 package caches (0 B)\n"), "{said}");
+        // It is only what can be fetched again.
+        assert!(ready(&place, &state).contains(&("good".to_owned(), true)));
+    }
+}
+
 /// What `docker save` writes of an image with one layer and these variables.
 fn saved(place: &Place, env: &[&str]) -> String {
     let base = root(place);
