@@ -6,15 +6,18 @@
 //!
 //! What several backends need: [`instance`], what this daemon owns on the host, and the sweep of what former ones left;
 //! [`tally`] and [`account`], the limit of what is stored where no quota keeps it; [`engine_names`], what is asked for by a
-//! container engine's names where there is none; [`meter`].
+//! container engine's names where there is none; [`inside`], variables and work directories; [`once`], images that several
+//! wait for; [`meter`].
 
 mod account;
 pub mod docker;
 mod engine_names;
 pub mod in_memory;
+mod inside;
 mod instance;
 mod meter;
 pub mod namespaces;
+mod once;
 mod pool;
 mod tally;
 

@@ -2,6 +2,7 @@
 
 use super::connect::Abilities;
 use super::seccomp::Filters;
+use crate::backends::inside::{self, InsideError};
 use crate::backends::{Asked, Ceiling, PreparedImage, SandboxSpec};
 use bollard::models::{
     ContainerCreateBody, ContainerUpdateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
@@ -119,16 +120,9 @@ pub(super) struct Circumstances<'a> {
 /// A specification that no container can be made for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ContainerError {
-    /// The work directory.
-    #[error(
-        "the work directory {0:?} has to be an absolute path without . or .., and not / or below /proc, /dev or /sys"
-    )]
-    WorkDir(String),
-    /// An environment variable.
-    #[error(
-        "the environment variable {0:?} has no name, or a NUL byte or an equals sign where none may be"
-    )]
-    Variable(String),
+    /// What is to be inside.
+    #[error(transparent)]
+    Inside(#[from] InsideError),
     /// An image that no engine has.
     #[error("this image is not the engine's")]
     Image,
@@ -156,7 +150,7 @@ pub(super) fn container(
     let PreparedImage::Engine { id, .. } = &spec.image else {
         return Err(ContainerError::Image);
     };
-    work_dir(&spec.work_dir)?;
+    inside::work_dir(&spec.work_dir)?;
     Ok(ContainerCreateBody {
         hostname: Some(spec.hostname.clone()),
         // Always root: the guest, which becomes another user for each run.
@@ -385,37 +379,8 @@ pub(super) fn arguments(spec: &SandboxSpec) -> Vec<String> {
 
 /// The specification's variables, and those without which hardly a program works. Those of the image are among them, and
 /// the engine puts them underneath once more.
-pub(super) fn environment(spec: &SandboxSpec) -> Result<Vec<String>, ContainerError> {
-    let mut env = Vec::with_capacity(spec.env.len() + 2);
-    for (name, value) in &spec.env {
-        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-            return Err(ContainerError::Variable(name.clone()));
-        }
-        env.push(format!("{name}={value}"));
-    }
-    if !spec.env.contains_key("PATH") {
-        env.push("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
-    }
-    if !spec.env.contains_key("HOME") {
-        env.push(match spec.user {
-            None | Some(0) => "HOME=/root".to_owned(),
-            Some(_) => format!("HOME={}", spec.work_dir),
-        });
-    }
-    Ok(env)
-}
-
-/// The work directory, relative to the root.
-pub(super) fn work_dir(text: &str) -> Result<&str, ContainerError> {
-    let refuse = || ContainerError::WorkDir(text.to_owned());
-    let path = text.strip_prefix('/').ok_or_else(refuse)?;
-    let path = path.trim_end_matches('/');
-    let top = path.split('/').next().unwrap_or_default();
-    let bad = |part: &str| part.is_empty() || part == "." || part == "..";
-    if path.split('/').any(bad) || ["proc", "dev", "sys"].contains(&top) || path.contains('\0') {
-        return Err(refuse());
-    }
-    Ok(path)
+pub(super) fn environment(spec: &SandboxSpec) -> Result<Vec<String>, InsideError> {
+    inside::environment(spec, &spec.work_dir)
 }
 
 /// The ceilings that somebody set and that the engine's host does not have, with why not.

@@ -7,13 +7,14 @@
 use super::connect::{Engine, EngineError};
 use super::container::{
     Circumstances, GUEST, KEPT, LABEL_INSTANCE, LABEL_KEEP, LABEL_SANDBOX, LABEL_STATE, Limits,
-    container, limits, missing, work_dir,
+    container, limits, missing,
 };
 use super::disk::{self, Places};
 use super::kernel::Counters;
 use super::link::AttachedLink;
 use super::meter::ContainerMeter;
 use super::{Inner, Sandbox, adopt, ceilings, ending, lock};
+use crate::backends::inside;
 use crate::backends::namespaces::network::{self, Join};
 use crate::backends::namespaces::workspace;
 use crate::backends::tally::Tally;
@@ -520,7 +521,7 @@ fn rest_of_archive(spec: &SandboxSpec, start: Start) -> std::io::Result<Bytes> {
         head.set_mode(0o755);
         head.set_uid(u64::from(user));
         head.set_gid(u64::from(spec.group.unwrap_or(user)));
-        let path = work_dir(&spec.work_dir).map_err(std::io::Error::other)?;
+        let path = inside::work_dir(&spec.work_dir).map_err(std::io::Error::other)?;
         archive.append_data(&mut head, format!("{path}/"), std::io::empty())?;
     }
     Ok(archive.into_inner()?.into())

@@ -10,23 +10,21 @@ mod pull;
 
 use super::connect::{Engine, unless_missing};
 use super::{Inner, lock};
+use crate::backends::once::Once;
 use crate::backends::{Ceiling, ImageDefaults, ImageUser, PrepareError, PreparedImage};
 use crate::limits::{ENGINE_ACT_SECONDS_MAX, ENGINE_ASK_SECONDS_MAX, IMAGE_PULL_SECONDS_MAX};
 use crate::runtimes::build::BuildSettings;
 use crate::runtimes::images::reference::Reference;
-use crate::runtimes::images::{Audience, Logged, Pull, Settings, Watcher};
+use crate::runtimes::images::{Audience, Pull, Settings, Watcher};
 use crate::runtimes::recipe::Recipe;
 use crate::runtimes::{Runtime, Source};
 use bollard::models::{ImageConfig, ImageInspect};
 use bollard::query_parameters::{ListImagesOptionsBuilder, RemoveImageOptions};
 use dockerfile::Base;
-use futures::FutureExt as _;
-use futures::future::{BoxFuture, Shared};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot};
-use tokio::task::JoinSet;
+use tokio::sync::Semaphore;
 
 /// Labels of images that were built: of which recipe, the digest of what it said on which base, that base.
 const LABEL_RECIPE: &str = "sandboxd.recipe";
@@ -39,18 +37,13 @@ const REPOSITORY: &str = "sandboxd-runtime";
 /// How many digits of a key are part of a tag.
 const KEY_DIGITS: usize = 12;
 
-/// What came of making an image ready; in words where nothing.
-type Made = Shared<BoxFuture<'static, Result<(), String>>>;
-
 /// What is being made ready, and by which rules.
 #[derive(Debug)]
 pub(super) struct Images {
     settings: Settings,
     builds: BuildSettings,
-    /// By what it is, so that it is done once; held only to look and to put.
-    running: Mutex<HashMap<String, (Made, Arc<Audience>)>>,
-    /// Who does it; likewise.
-    tasks: Mutex<JoinSet<()>>,
+    /// What is being fetched and built, by what it is.
+    once: Once,
     /// One build at a time.
     building: Semaphore,
     /// Keys of what was built since this start.
@@ -62,8 +55,7 @@ impl Images {
         Self {
             settings,
             builds,
-            running: Mutex::new(HashMap::new()),
-            tasks: Mutex::new(JoinSet::new()),
+            once: Once::default(),
             building: Semaphore::new(1),
             built: Mutex::new(BTreeSet::new()),
         }
@@ -71,8 +63,7 @@ impl Images {
 
     /// Ends what is being made ready.
     pub(super) async fn end(&self) {
-        let mut tasks = std::mem::take(&mut *lock(&self.tasks));
-        tasks.shutdown().await;
+        self.once.end().await;
     }
 }
 
@@ -128,7 +119,10 @@ async fn here_or_fetched(
         let pulled = pull::pull(engine, settings, &reference, &*audience);
         within(IMAGE_PULL_SECONDS_MAX, "fetched", pulled).await
     };
-    let fetched = once(inner, format!("image {name}"), label, progress, work).await;
+    let once = &inner.images.once;
+    let fetched = once
+        .make(format!("image {name}"), label, progress, work)
+        .await;
     fetched.map_err(|why| missing(format!("{why}; docker pull {name} tries again")))?;
     let found = look(&inner.engine, name, label).await?;
     found.ok_or_else(|| missing("it was removed at once".to_owned()))
@@ -178,7 +172,10 @@ async fn of_recipe(
         remove_superseded(&theirs.engine, &order.plan.name, &order.tag).await;
         Ok(())
     };
-    let done = once(inner, format!("recipe {key}"), label, progress, work).await;
+    let once = &inner.images.once;
+    let done = once
+        .make(format!("recipe {key}"), label, progress, work)
+        .await;
     done.map_err(broken)?;
     let found = built(&inner.engine, &tag, &key, label).await?;
     let found = found.ok_or_else(|| broken("it was removed at once".to_owned()))?;
@@ -346,45 +343,6 @@ async fn within(
         Ok(done) => done,
         Err(_) => Err(format!("not {word} within {seconds} s")),
     }
-}
-
-/// Does it once for all who want it, beside them.
-fn once<F>(
-    inner: &Arc<Inner>,
-    what: String,
-    label: &str,
-    progress: &Watcher,
-    work: impl FnOnce(Arc<Audience>) -> F + Send + 'static,
-) -> Made
-where
-    F: Future<Output = Result<(), String>> + Send + 'static,
-{
-    let mut running = lock(&inner.images.running);
-    if let Some((made, audience)) = running.get(&what) {
-        audience.join(progress);
-        return made.clone();
-    }
-    let audience = Arc::new(Audience::default());
-    audience.join(&Logged::watcher(label));
-    audience.join(progress);
-    let (done, told) = oneshot::channel();
-    let made: Made = told
-        .map(|told| told.unwrap_or_else(|_| Err("the service is ending".to_owned())))
-        .boxed()
-        .shared();
-    running.insert(what.clone(), (made.clone(), Arc::clone(&audience)));
-    let theirs = Arc::clone(inner);
-    let mut tasks = lock(&inner.images.tasks);
-    while tasks.try_join_next().is_some() {}
-    tasks.spawn(async move {
-        let outcome = work(audience).await;
-        if let Err(why) = &outcome {
-            tracing::warn!(what, why, "an image could not be made ready");
-        }
-        lock(&theirs.images.running).remove(&what);
-        let _ = done.send(outcome);
-    });
-    made
 }
 
 /// What the image's programs expect.

@@ -10,7 +10,7 @@ mod output;
 
 pub use caches::{ForgottenCaches, forget_caches};
 
-use super::image::{here, named, once};
+use super::image::{here, named};
 use super::{Inner, create, ending, lock};
 use crate::backends::{
     HostWorkspace, ImageDefaults, PrepareError, PreparedImage, SandboxSpec, Start,
@@ -144,7 +144,8 @@ pub(super) async fn built(
         anew: !recipe.cache_image,
     };
     let text = format!("recipe {} ({})", recipe.name, key.short());
-    let done = once(inner, text, progress, move |audience| async move {
+    let once = &inner.pulls.once;
+    let done = once.make(text.clone(), &text, progress, move |audience| async move {
         let seconds = theirs.builds.settings.seconds_max;
         let building = work.run(&theirs, base, &*audience);
         match timeout(Duration::from_secs(seconds), building).await {

@@ -2,25 +2,16 @@
 
 use super::create::device_of;
 use super::{Inner, build, lock};
+use crate::backends::once::{Made, Once};
 use crate::backends::{CreateError, PrepareError, PreparedImage, SandboxSpec};
 use crate::id::SandboxId;
 use crate::limits::IMAGE_PULL_SECONDS_MAX;
 use crate::runtimes::images::digest::Digest;
 use crate::runtimes::images::reference::Reference;
-use crate::runtimes::images::{
-    self, Audience, Image, Images, Logged, Progress, Pull, Registries, Settings, Watcher,
-};
+use crate::runtimes::images::{self, Image, Images, Progress, Pull, Registries, Settings, Watcher};
 use crate::runtimes::{Runtime, Source};
-use futures::FutureExt as _;
-use futures::future::{BoxFuture, Shared};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::oneshot;
-use tokio::task::JoinSet;
-
-/// What came of fetching an image; in words where nothing.
-pub(super) type Fetched = Shared<BoxFuture<'static, Result<(), String>>>;
 
 /// Images from registries, each fetched once however many wait for it, and to its end whoever gives up waiting.
 #[derive(Debug)]
@@ -29,10 +20,8 @@ pub(super) struct Pulls {
     settings: Settings,
     /// Made when it is first needed: reading the system's certificates takes a while.
     registries: OnceLock<Result<Registries, String>>,
-    /// What is being fetched, by name; held only to look and to put.
-    running: Mutex<HashMap<String, (Fetched, Arc<Audience>)>>,
-    /// Who fetches; likewise.
-    tasks: Mutex<JoinSet<()>>,
+    /// What is being fetched and built, by name.
+    pub(super) once: Once,
 }
 
 impl Pulls {
@@ -41,8 +30,7 @@ impl Pulls {
             images,
             settings,
             registries: OnceLock::new(),
-            running: Mutex::new(HashMap::new()),
-            tasks: Mutex::new(JoinSet::new()),
+            once: Once::default(),
         }
     }
 
@@ -56,8 +44,7 @@ impl Pulls {
 
     /// Ends what is being fetched; the next one goes on with it.
     pub(super) async fn end(&self) {
-        let mut tasks = std::mem::take(&mut *lock(&self.tasks));
-        tasks.shutdown().await;
+        self.once.end().await;
     }
 }
 
@@ -211,48 +198,13 @@ pub(super) fn prepared(image: Image) -> PreparedImage {
     }
 }
 
-fn fetch(inner: &Arc<Inner>, name: &Reference, progress: &Watcher) -> Fetched {
+fn fetch(inner: &Arc<Inner>, name: &Reference, progress: &Watcher) -> Made {
     let (theirs, name) = (Arc::clone(inner), name.clone());
     let text = name.to_string();
-    once(inner, text, progress, move |audience| async move {
+    let once = &inner.pulls.once;
+    once.make(text.clone(), &text, progress, move |audience| async move {
         pull(&theirs, &name, &*audience).await
     })
-}
-
-/// Work of a name, which is done once however many wait for it, and to its end whoever gives up waiting.
-pub(super) fn once<F: Future<Output = Result<(), String>> + Send + 'static>(
-    inner: &Arc<Inner>,
-    text: String,
-    progress: &Watcher,
-    work: impl FnOnce(Arc<Audience>) -> F + Send + 'static,
-) -> Fetched {
-    let mut running = lock(&inner.pulls.running);
-    if let Some((fetched, audience)) = running.get(&text) {
-        audience.join(progress);
-        return fetched.clone();
-    }
-    let audience = Arc::new(Audience::default());
-    audience.join(&Logged::watcher(&text));
-    audience.join(progress);
-    let (done, told) = oneshot::channel();
-    let fetched: Fetched = told
-        .map(|told| told.unwrap_or_else(|_| Err("the service is ending".to_owned())))
-        .boxed()
-        .shared();
-    running.insert(text.clone(), (fetched.clone(), Arc::clone(&audience)));
-    drop(running);
-    let theirs = Arc::clone(inner);
-    let mut tasks = lock(&inner.pulls.tasks);
-    while tasks.try_join_next().is_some() {}
-    tasks.spawn(async move {
-        let outcome = work(audience).await;
-        if let Err(why) = &outcome {
-            tracing::warn!(image = text, why, "an image could not be made ready");
-        }
-        lock(&theirs.pulls.running).remove(&text);
-        let _ = done.send(outcome);
-    });
-    fetched
 }
 
 async fn pull(inner: &Inner, name: &Reference, progress: &dyn Progress) -> Result<(), String> {

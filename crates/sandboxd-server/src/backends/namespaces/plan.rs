@@ -2,6 +2,7 @@
 
 use super::cpus::cpu_list;
 use super::host::{HostFiles, file};
+use crate::backends::inside::{self, InsideError};
 use crate::backends::{Asked, PreparedImage, SandboxSpec};
 use sandboxd_jail::plan::{
     Assignment, Entry, Limits, MemoryMount, Network, Owners, Plan, ProcRules, Resource,
@@ -103,16 +104,9 @@ pub(super) struct Circumstances<'a> {
 /// A specification that no plan can be made for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PlanError {
-    /// The work directory.
-    #[error(
-        "the work directory {0:?} has to be an absolute path without . or .., and not / or below /proc, /dev or /sys"
-    )]
-    WorkDir(String),
-    /// An environment variable.
-    #[error(
-        "the environment variable {0:?} has no name, or a NUL byte or an equals sign where none may be"
-    )]
-    Variable(String),
+    /// What is to be inside.
+    #[error(transparent)]
+    Inside(#[from] InsideError),
     /// The host name.
     #[error("the host name {0:?} has to be 1 to 63 letters, digits, dots and hyphens")]
     Hostname(String),
@@ -170,10 +164,15 @@ fn host_owned(spec: &SandboxSpec) -> bool {
 
 /// The walls of one sandbox.
 pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan, PlanError> {
-    let work_dir = work_dir(&spec.work_dir)?;
+    let work_dir = inside::work_dir(&spec.work_dir)?.to_owned();
     // Who owns the work directory and the home of runs.
     let owner = spec.user.unwrap_or(0);
     let host_image = matches!(spec.image, PreparedImage::Host);
+    let home = if host_image {
+        "/home/agent"
+    } else {
+        &spec.work_dir
+    };
     let root = match &spec.image {
         PreparedImage::Host if spec.keep_layer => Root::Layer,
         PreparedImage::Host => Root::Memory {
@@ -222,7 +221,7 @@ pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan,
         assignment: Assignment {
             hostname: spec.hostname.clone(),
             argv: arguments(spec, here.users),
-            env: environment(spec, host_image)?,
+            env: inside::environment(spec, home)?,
             work_dir: WorkDir {
                 path: work_dir,
                 owner,
@@ -246,20 +245,6 @@ fn directory(path: &str, mode: u32) -> Entry {
         mode,
         owner: 0,
     }
-}
-
-/// The work directory, relative to the root.
-fn work_dir(text: &str) -> Result<String, PlanError> {
-    let refuse = || PlanError::WorkDir(text.to_owned());
-    let path = text.strip_prefix('/').ok_or_else(refuse)?;
-    let path = path.trim_end_matches('/');
-    let reserved = ["proc", "dev", "sys"];
-    let top = path.split('/').next().unwrap_or_default();
-    let bad = |part: &str| part.is_empty() || part == "." || part == "..";
-    if path.split('/').any(bad) || reserved.contains(&top) || path.contains('\0') {
-        return Err(refuse());
-    }
-    Ok(path.to_owned())
 }
 
 /// The made-up part of the host image's root: empty directories, and an `/etc` with the users that a run may be.
@@ -413,28 +398,6 @@ fn arguments(spec: &SandboxSpec, users: Users) -> Vec<String> {
         argv.push("--plain-modes=yes".to_owned());
     }
     argv
-}
-
-/// The specification's variables, and those without which hardly a program works.
-fn environment(spec: &SandboxSpec, host_image: bool) -> Result<Vec<String>, PlanError> {
-    let mut env = Vec::with_capacity(spec.env.len() + 2);
-    for (name, value) in &spec.env {
-        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-            return Err(PlanError::Variable(name.clone()));
-        }
-        env.push(format!("{name}={value}"));
-    }
-    if !spec.env.contains_key("PATH") {
-        env.push("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned());
-    }
-    if !spec.env.contains_key("HOME") {
-        env.push(match spec.user {
-            None | Some(0) => "HOME=/root".to_owned(),
-            Some(_) if host_image => "HOME=/home/agent".to_owned(),
-            Some(_) => format!("HOME={}", spec.work_dir),
-        });
-    }
-    Ok(env)
 }
 
 fn workspace(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Option<Workspace>, PlanError> {

@@ -197,11 +197,11 @@ fn what_no_container_can_be_is_refused() {
             work_dir: work_dir.clone(),
             ..spec()
         };
-        assert_eq!(refused(spec), ContainerError::WorkDir(work_dir));
+        assert_eq!(refused(spec), InsideError::WorkDir(work_dir).into());
     }
     let mut odd = spec();
     odd.env.insert("A=B".to_owned(), String::new());
-    assert_eq!(refused(odd), ContainerError::Variable("A=B".to_owned()));
+    assert_eq!(refused(odd), InsideError::Variable("A=B".to_owned()).into());
     let other = SandboxSpec {
         image: PreparedImage::Host,
         ..spec()
