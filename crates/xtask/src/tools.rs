@@ -180,7 +180,7 @@ const TOOLS_OF_ENGINE: [SystemTool; 2] = [
 ];
 
 /// What tests make engines of their own with.
-const TOOLS_OF_OWN_ENGINES: [SystemTool; 2] = [
+const TOOLS_OF_OWN_ENGINES: [SystemTool; 3] = [
     SystemTool {
         probe: ("podman", &["--version"]),
         package: "podman",
@@ -190,6 +190,11 @@ const TOOLS_OF_OWN_ENGINES: [SystemTool; 2] = [
         probe: ("openssl", &["version"]),
         package: "openssl",
         needed_for: "certificates of an engine over TCP",
+    },
+    SystemTool {
+        probe: ("test", &["-x", "/usr/sbin/sshd"]),
+        package: "openssh-server",
+        needed_for: "an engine over SSH",
     },
 ];
 

@@ -23,7 +23,7 @@ pub enum EngineAddress {
         /// The directory with `ca.pem`, `cert.pem` and `key.pem`; without one nothing is encrypted, and nobody known.
         certificates: Option<PathBuf>,
     },
-    /// Through the `ssh` program, and `docker` at the other end: `user@host:port`.
+    /// Through the `ssh` program, and `docker` at the other end: `user@host`, or a name out of the program's own configuration.
     Ssh(String),
 }
 
@@ -100,6 +100,7 @@ pub(super) fn engine(
 
 fn host(text: &str) -> Result<EngineAddress, &'static str> {
     const EXPECTED: &str = "expected unix:///path, tcp://host:port or ssh://user@host";
+    const SSH_PORT: &str = "expected ssh://user@host without a port or a path: a port is said in the ssh program's own configuration (Host, Port)";
     let text = text.trim();
     if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(EXPECTED);
@@ -124,6 +125,8 @@ fn host(text: &str) -> Result<EngineAddress, &'static str> {
         });
     }
     match text.strip_prefix("ssh://") {
+        // The client hands this on as one name, in which a port would be part of the host's.
+        Some(address) if address.contains([':', '/']) => Err(SSH_PORT),
         // A name that begins with a dash would be an option to the ssh program.
         Some(address) if !address.is_empty() && !address.starts_with('-') => {
             Ok(EngineAddress::Ssh(address.to_owned()))
@@ -177,6 +180,7 @@ mod tests {
             "tcp://host",
             "unix://relative",
             "ssh://-oProxyCommand=x",
+            "ssh://me@there:22",
             "tcp://a b:1",
         ] {
             let refused = read(&[("SANDBOXD_DOCKER_HOST", wrong)]).unwrap_err();

@@ -1,6 +1,6 @@
 //! `persist_containers`: the same container, stopped and started.
 
-use crate::place::{Home, has_engine};
+use crate::place::{Home, has_engine, until};
 use sandboxd_server::sessions::UseError;
 
 #[tokio::test]
@@ -88,4 +88,69 @@ async fn a_kept_container_that_was_removed_is_never_replaced_by_an_empty_one() {
     assert!(home.inspect(&format!("sandboxd-{id}")).await.is_none());
     place.sessions.delete(&id, true).await.unwrap();
     place.close().await;
+}
+
+#[tokio::test]
+async fn a_kept_container_past_its_time_goes_and_the_session_stays() {
+    if !has_engine() {
+        return;
+    }
+    let home = Home::new();
+    let (id, other) = (home.id("a"), home.id("b"));
+    let place = home
+        .service(|service| {
+            service.persist_containers = true;
+            service.container_ttl = Some(1);
+        })
+        .await;
+    for id in [&id, &other] {
+        place.open(id).await.unwrap();
+        place.out(id, "echo 1 > /opt/made; echo 2 > f").await;
+    }
+    let container = async |id| home.inspect(&format!("sandboxd-{id}")).await;
+    place.put_to_sleep(&id).await;
+    assert!(container(&id).await.is_some());
+    until("it is swept", async || {
+        place.sessions.sweep().await;
+        container(&id).await.is_none()
+    })
+    .await;
+    // One that is awake is nobody's to sweep, and what was kept beside the container is there.
+    assert!(container(&other).await.is_some());
+    assert_eq!(place.out(&other, "cat /opt/made f").await, "1\n2\n");
+    assert_eq!(place.out(&id, "test ! -e /opt/made; cat f").await, "2\n");
+    for id in [&id, &other] {
+        place.purge(id).await;
+        assert!(container(id).await.is_none());
+    }
+    place.close().await;
+}
+
+#[tokio::test]
+async fn a_kept_container_that_no_session_has_is_swept() {
+    if !has_engine() {
+        return;
+    }
+    let home = Home::new();
+    let id = home.id("a");
+    let place = home
+        .service(|service| service.persist_containers = true)
+        .await;
+    place.open(&id).await.unwrap();
+    place.close().await;
+    let name = format!("sandboxd-{id}");
+    assert!(home.inspect(&name).await.is_some());
+    // Another one's of the same name pattern stays.
+    let others = format!("{name}-others");
+    let others = home.container(&others, &["sleep", "98761"], None).await;
+    // The same state directory without its records: as after a crash between the two.
+    let place = home.without_records().service(|_| {}).await;
+    until("it is swept", async || {
+        place.sessions.sweep().await;
+        home.inspect(&name).await.is_none()
+    })
+    .await;
+    assert!(home.runs(&others).await);
+    place.close().await;
+    home.remove(&others).await;
 }

@@ -71,7 +71,7 @@ fn layers(state_dir: Option<PathBuf>) -> Layers {
 
 /// A state directory, workspaces, and records that outlive a service.
 pub(crate) struct Home {
-    pub(crate) dir: TempDir,
+    pub(crate) dir: Arc<TempDir>,
     pub(crate) client: bollard::Docker,
     ledger: Arc<MemoryLedger>,
     /// What session ids of this test begin with: containers have names.
@@ -91,7 +91,17 @@ impl Home {
             client,
             ledger: Arc::new(MemoryLedger::default()),
             prefix,
-            dir,
+            dir: Arc::new(dir),
+        }
+    }
+
+    /// The same place, with no session on record.
+    pub(crate) fn without_records(&self) -> Self {
+        Self {
+            dir: Arc::clone(&self.dir),
+            client: self.client.clone(),
+            ledger: Arc::new(MemoryLedger::default()),
+            prefix: self.prefix.clone(),
         }
     }
 

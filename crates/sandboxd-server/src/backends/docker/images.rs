@@ -145,7 +145,7 @@ async fn of_recipe(
             path.display()
         )));
     }
-    if let Some(why) = beyond_a_builder(&inner.images.builds) {
+    if let Some(why) = beyond_a_builder(&inner.images.builds, inner.engine.abilities().is_podman) {
         return Err(broken(why));
     }
     let plan = recipe.plan().map_err(|error| broken(error.to_string()))?;
@@ -183,7 +183,7 @@ async fn of_recipe(
 }
 
 /// What somebody set about builds that an engine's builder does not keep, and why.
-fn beyond_a_builder(builds: &BuildSettings) -> Option<String> {
+fn beyond_a_builder(builds: &BuildSettings, is_podman: bool) -> Option<String> {
     if !builds.env.is_empty() {
         return Some("build_env would stay in the image's history, where whoever may use the engine reads it; say it in the base image".to_owned());
     }
@@ -192,6 +192,8 @@ fn beyond_a_builder(builds: &BuildSettings) -> Option<String> {
     }
     let set = |asked: Option<bool>| asked == Some(true);
     let ceilings = [
+        // Whatever it is told, its steps run in its host's own network.
+        ("build_network", Ceiling::Network, is_podman),
         (
             "build_memory",
             Ceiling::Memory,
