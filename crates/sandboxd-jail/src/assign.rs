@@ -46,12 +46,12 @@ pub(crate) fn assign(
     attached
 }
 
-fn own_mounts() -> Result<OwnedFd, Errno> {
+pub(crate) fn own_mounts() -> Result<OwnedFd, Errno> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open("/proc/self/ns/mnt", flags, rustix::fs::Mode::empty())
 }
 
 /// Root and working directory become that namespace's own.
-fn enter(mounts: &OwnedFd) -> Result<(), Errno> {
+pub(crate) fn enter(mounts: &OwnedFd) -> Result<(), Errno> {
     move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))
 }

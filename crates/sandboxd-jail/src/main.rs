@@ -7,9 +7,11 @@
 //!
 //! In reading order: [`launcher`] (the loop), [`spawn`] (one plan: clone, users, mounts, handover), [`mounts`] and
 //! [`id_namespaces`] (what spawn needs for that), [`child`] (the steps in their order), [`steps`] (each of them); and
-//! [`assign`] (the workspace of a sandbox that was parked without one). For sandboxes that reach the network: [`router`]
-//! (what they hang on), [`join`] (containers that do too), [`uplink`] (its way out), [`netlink`] (the words).
+//! [`assign`] (the workspace of a sandbox that was parked without one). [`mod@aside`] (what older kernels need a namespace
+//! for). For sandboxes that reach the network: [`router`] (what they hang on), [`join`] (containers that do too), [`uplink`]
+//! (its way out), [`netlink`] (the words).
 
+mod aside;
 mod assign;
 mod child;
 mod id_namespaces;

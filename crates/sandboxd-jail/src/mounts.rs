@@ -2,13 +2,13 @@
 //! own view ever changes.
 
 use crate::sys;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-    fsconfig_set_fd, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
-    open_tree,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_fd, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
+    move_mount, open_tree, unmount,
 };
 use sandboxd_jail::plan::View;
 
@@ -88,70 +88,81 @@ fn finish(context: &OwnedFd, attributes: u64) -> Result<OwnedFd, Errno> {
 
 /// An overlay of a layer over an image, whose own layers come with the topmost first. `volatile`, since syncing a whole
 /// disk at every stop serves nobody: a layer that is kept is synced once, when it is kept.
-pub(crate) fn overlay(lowers: &[OwnedFd], layer: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+///
+/// Kernels before 6.15 make none of mounts that are attached nowhere. `aside` does what it is given in a mount namespace
+/// where that may be done with them for a moment, and where nobody sees it.
+pub(crate) fn overlay(
+    lowers: &[OwnedFd],
+    layer: BorrowedFd<'_>,
+    aside: impl FnOnce(&dyn Fn() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno>,
+) -> Result<OwnedFd, Errno> {
     // Through a mount of its own, whose root it is: what the sandbox can read of its mounts names no path of the host's.
     let layer = copy(layer, "", false, 0, None)?;
-    let upper = directory(&layer, "upper")?;
-    let work = directory(&layer, "work")?;
-    forget_volatile(&work);
-    let parts = Parts {
-        lowers,
-        upper: &upper,
-        work: &work,
-    };
-    match parts.mount(true) {
-        // Kernels before 6.13 take paths only.
-        Err(Errno::INVAL) => parts.mount(false),
+    forget_volatile(&directory(&layer, "work")?);
+    match overlay_by_descriptor(lowers, &layer) {
+        // What knows no descriptors here (before 6.13) says the one, or, before 6.5, the other.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => aside(&|| overlay_by_path(lowers, &layer)),
         other => other,
     }
 }
 
-/// What an overlay is made of.
-struct Parts<'a> {
-    lowers: &'a [OwnedFd],
-    upper: &'a OwnedFd,
-    work: &'a OwnedFd,
+fn overlay_by_descriptor(lowers: &[OwnedFd], layer: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for lower in lowers {
+        fsconfig_set_fd(&context, "lowerdir+", lower)?;
+    }
+    fsconfig_set_fd(&context, "upperdir", directory(layer, "upper")?)?;
+    fsconfig_set_fd(&context, "workdir", directory(layer, "work")?)?;
+    finish_overlay(&context)
 }
 
-impl Parts<'_> {
-    fn mount(&self, by_descriptor: bool) -> Result<OwnedFd, Errno> {
+/// With everything attached for the moment of it, by names that tell nothing.
+fn overlay_by_path(lowers: &[OwnedFd], layer: &OwnedFd) -> Result<OwnedFd, Errno> {
+    // Always there, and needed by nothing meanwhile.
+    const AT: &str = "/proc";
+    let place = memory(
+        1 << 20,
+        1 + u64::try_from(lowers.len()).unwrap_or(0) + 2,
+        0o700,
+        INERT,
+    )?;
+    attach(&place, CWD, AT)?;
+    let made = (|| {
+        let put = |mount: &OwnedFd, name: &str| {
+            rustix::fs::mkdirat(&place, name, Mode::RWXU)?;
+            attach(mount, &place, name)
+        };
+        put(layer, "l")?;
+        for (index, lower) in lowers.iter().enumerate() {
+            put(lower, &index.to_string())?;
+        }
         let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        if by_descriptor {
-            for lower in self.lowers {
-                fsconfig_set_fd(&context, "lowerdir+", lower)?;
-            }
-            fsconfig_set_fd(&context, "upperdir", self.upper)?;
-            fsconfig_set_fd(&context, "workdir", self.work)?;
+        let all: Vec<String> = (0..lowers.len())
+            .map(|index| format!("{AT}/{index}"))
+            .collect();
+        let text = all.join(":");
+        // One text has so much room; kernels from 6.8 on take them one by one.
+        if text.len() < 256 {
+            fsconfig_set_string(&context, "lowerdir", text)?;
         } else {
-            self.by_path(&context)?;
+            for lower in all {
+                fsconfig_set_string(&context, "lowerdir+", lower)?;
+            }
         }
-        fsconfig_set_flag(&context, "volatile")?;
-        // Its marks are attributes that their owner may set, so that who unpacks and stacks layers needs no privilege.
-        fsconfig_set_flag(&context, "userxattr")?;
-        finish(&context, INERT)
-    }
+        fsconfig_set_string(&context, "upperdir", format!("{AT}/l/upper"))?;
+        fsconfig_set_string(&context, "workdir", format!("{AT}/l/work"))?;
+        finish_overlay(&context)
+    })();
+    // It holds what it needs of them.
+    unmount(AT, UnmountFlags::DETACH)?;
+    made
+}
 
-    /// Kernels from 6.7 on take the paths of lower directories one by one; older ones all in one text, which has room
-    /// for a dozen.
-    fn by_path(&self, context: &OwnedFd) -> Result<(), Errno> {
-        let path = |descriptor: &OwnedFd| format!("/proc/self/fd/{}", descriptor.as_raw_fd());
-        let all: Vec<String> = self.lowers.iter().map(path).collect();
-        if let [one] = all.as_slice() {
-            fsconfig_set_string(context, "lowerdir", one.as_str())?;
-        } else {
-            for (index, lower) in all.iter().enumerate() {
-                match fsconfig_set_string(context, "lowerdir+", lower.as_str()) {
-                    Err(Errno::INVAL) if index == 0 => {
-                        fsconfig_set_string(context, "lowerdir", all.join(":"))?;
-                        break;
-                    }
-                    set => set?,
-                }
-            }
-        }
-        fsconfig_set_string(context, "upperdir", path(self.upper))?;
-        fsconfig_set_string(context, "workdir", path(self.work))
-    }
+fn finish_overlay(context: &OwnedFd) -> Result<OwnedFd, Errno> {
+    fsconfig_set_flag(context, "volatile")?;
+    // Its marks are attributes that their owner may set, so that who unpacks and stacks layers needs no privilege.
+    fsconfig_set_flag(context, "userxattr")?;
+    finish(context, INERT)
 }
 
 /// A volatile overlay refuses a layer that was mounted before, since the host may have crashed in between. The daemon

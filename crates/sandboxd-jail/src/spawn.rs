@@ -3,6 +3,7 @@
 //! Nothing here waits for the child. What can be done in the child is done there, since children run side by side and
 //! the launcher is one.
 
+use crate::aside::aside;
 use crate::child::{self, Belongings};
 use crate::id_namespaces::{self, IdNamespaces};
 use crate::launcher;
@@ -240,7 +241,7 @@ fn privileged_mounts(
         }
         Root::Overlay { lowers, mapped } => {
             let image = image(lowers, owners.filter(|_| *mapped))?;
-            let overlay = mounts::overlay(&image, layer()?.as_fd());
+            let overlay = mounts::overlay(&image, layer()?.as_fd(), aside);
             mounts.push(overlay.map_err(on(Step::Root, "overlay"))?);
         }
     }

@@ -75,7 +75,8 @@ fn own_root(root: &Root, plan: &Plan, held: &Held) -> Result<OwnedFd, Failure> {
     match root {
         Root::Overlay { lowers, .. } => {
             let image = image(lowers, None)?;
-            mounts::overlay(&image, layer.as_fd()).map_err(on(Step::Root, "overlay"))
+            // This namespace is nobody else's.
+            mounts::overlay(&image, layer.as_fd(), |work| work()).map_err(on(Step::Root, "overlay"))
         }
         Root::Layer | Root::Memory { .. } => {
             let upper = mounts::copy(&layer, "upper", false, mounts::INERT, None);
