@@ -22,6 +22,8 @@ use crate::workspaces::Workspaces;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -243,15 +245,34 @@ impl Shared {
         let Some(detail) = table.details.get_mut(id) else {
             return;
         };
-        let mailbox = detail.owner.get_or_insert_with(|| {
-            let (mailbox, orders) = mpsc::channel(ORDERS_MAX);
-            owner::spawn(self.clone(), id.clone(), detail.serial, orders);
-            mailbox
-        });
-        if mailbox.try_send(action).is_err() {
-            debug_assert!(false, "an owner has at most {ORDERS_MAX} orders");
-            tracing::error!(session = %id, "an order was lost; the session is stuck");
+        let mut action = action;
+        // At most two owners: one that is gone (by a panic outside of its orders, or with the runtime that it ran in)
+        // has left its mailbox closed, and the next one does what it is told without it.
+        for _ in 0..2 {
+            if detail.owner.is_none() && Handle::try_current().is_err() {
+                break;
+            }
+            let mailbox = detail.owner.get_or_insert_with(|| {
+                let (mailbox, orders) = mpsc::channel(ORDERS_MAX);
+                owner::spawn(self.clone(), id.clone(), detail.serial, orders);
+                mailbox
+            });
+            match mailbox.try_send(action) {
+                Ok(()) => return,
+                Err(TrySendError::Closed(back)) => {
+                    tracing::warn!(session = %id, order = ?back, "the owner is gone");
+                    detail.owner = None;
+                    action = back;
+                }
+                Err(TrySendError::Full(_)) => {
+                    debug_assert!(false, "an owner has at most {ORDERS_MAX} orders");
+                    tracing::error!(session = %id, "an order was lost; the session is stuck");
+                    return;
+                }
+            }
         }
+        // Whatever the runtime is ended by, nobody is left to wait.
+        tracing::debug!(session = %id, ?action, "an order came when everything ends");
     }
 
     /// A row of the activity log.

@@ -237,3 +237,27 @@ async fn deleting_a_dead_a_sleeping_and_a_waking_session_is_fine() {
     let root = world.root.as_ref().unwrap().path().join("workspaces");
     assert_eq!(std::fs::read_dir(root).unwrap().count(), 0, "purged");
 }
+
+#[test]
+fn a_session_whose_owner_is_gone_gets_another_one() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().unwrap()
+    };
+    let before = runtime();
+    let world = before.block_on(async {
+        let world = World::with_workspaces(|_| {}).await;
+        world.open("a").await;
+        world
+    });
+    // Every task goes with it, the owner among them, and its session knows nothing of that.
+    before.shutdown_timeout(Duration::from_secs(30));
+    runtime().block_on(async {
+        let id = sid("a");
+        let deleting = world.sessions.delete(&id, false);
+        let deleted = tokio::time::timeout(Duration::from_secs(60), deleting).await;
+        deleted.expect("somebody carries it out").unwrap();
+        assert_eq!(world.backend.sandbox_count(), 0);
+        world.open("a").await;
+    });
+}
