@@ -15,7 +15,7 @@ pub(crate) async fn none_answers_inside() {
     let _named = UnixListener::bind(&named).unwrap();
     let program = format!(
         r"
-import os, socket, stat, time
+import os, socket, stat
 for path in ('{}', '/var/run/docker.sock', '/run/docker.sock', '/run/containerd/containerd.sock', '/run/podman/podman.sock',
              '/run/systemd/private', '/run/dbus/system_bus_socket', '/nix/var/nix/daemon-socket/socket', '/tmp/.X11-unix/X0'):
     try: socket.socket(socket.AF_UNIX).connect(path)
@@ -32,16 +32,15 @@ assert not found, found
 addresses = ('127.0.0.1', '127.0.1.1', '::1', '10.0.2.2', '172.17.0.1', '192.168.65.7', '192.168.65.254', '169.254.169.254',
              '169.254.1.1', '100.100.100.200', 'fd00:ec2::254', '0.0.0.0')
 tried = 0
-begin = time.time()
 for address in addresses:
     for port in ({}, {port}, 2375, 2376, 2377, 5000, 10250, 6443, 8080, 22, 53, 80, 443):
         family = socket.AF_INET6 if ':' in address else socket.AF_INET
         with socket.socket(family) as s:
-            s.settimeout(2)
+            s.settimeout(20)
             try: s.connect((address, port))
+            except TimeoutError: raise AssertionError(('something took it', address, port))
             except OSError: tried += 1; continue
             raise AssertionError((address, port))
-assert time.time() - begin < 20
 for name in ('host.docker.internal', 'gateway.docker.internal', 'metadata.google.internal', 'host.containers.internal'):
     try: socket.getaddrinfo(name, 80)
     except OSError: tried += 1; continue
