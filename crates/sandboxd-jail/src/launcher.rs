@@ -3,6 +3,7 @@
 use crate::assign::{self, Home};
 use crate::id_namespaces::IdNamespaces;
 use crate::join;
+use crate::quota::{self, Tidied};
 use crate::router::{self, OnHost, Router};
 use crate::spawn;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -88,6 +89,8 @@ struct State {
     router: Option<Router>,
     /// This process's own user namespace, where an ordinary user has a router.
     users: Option<OwnedFd>,
+    /// Where no limits are left that nothing is under.
+    tidied: Tidied,
 }
 
 impl State {
@@ -134,6 +137,14 @@ impl State {
                 let number = wanted.number;
                 let reply = match join::join(&wanted, self.router.as_mut()) {
                     Ok(()) => Reply::Joined { number },
+                    Err(failure) => Reply::Failed { number, failure },
+                };
+                Some((reply, Vec::new()))
+            }
+            Request::Quota(wanted) => {
+                let number = wanted.number;
+                let reply = match quota::quota(&wanted, descriptors, &mut self.tidied) {
+                    Ok(()) => Reply::Limited { number },
                     Err(failure) => Reply::Failed { number, failure },
                 };
                 Some((reply, Vec::new()))

@@ -8,8 +8,8 @@
 //! In reading order: [`launcher`] (the loop), [`spawn`] (one plan: clone, users, mounts, handover), [`mounts`] and
 //! [`id_namespaces`] (what spawn needs for that), [`child`] (the steps in their order), [`steps`] (each of them); and
 //! [`assign`] (the workspace of a sandbox that was parked without one). [`mod@aside`] (what older kernels need a namespace
-//! for). For sandboxes that reach the network: [`router`] (what they hang on), [`join`] (containers that do too), [`uplink`]
-//! (its way out), [`netlink`] (the words).
+//! for). [`quota`] (what sandboxes store at most). For sandboxes that reach the network: [`router`] (what they hang on),
+//! [`join`] (containers that do too), [`uplink`] (its way out), [`netlink`] (the words).
 
 mod aside;
 mod assign;
@@ -19,6 +19,7 @@ mod join;
 mod launcher;
 mod mounts;
 mod netlink;
+mod quota;
 mod router;
 mod spawn;
 mod steps;

@@ -48,6 +48,8 @@ pub enum Step {
     WorkspaceMapping,
     /// The launcher enters a parked sandbox's mounts, and leaves them.
     Assign,
+    /// The launcher limits what the files of a project store.
+    Quota,
     /// The child takes its descriptors.
     Descriptors,
     /// The child enters its cgroups.
@@ -113,6 +115,7 @@ impl fmt::Display for Step {
             Self::Workspace => "mounting the workspace",
             Self::WorkspaceMapping => "mapping the workspace's owners",
             Self::Assign => "entering a parked sandbox's mounts",
+            Self::Quota => "setting a quota",
             Self::Descriptors => "taking descriptors",
             Self::Cgroup => "entering the cgroup",
             Self::Namespaces => "making namespaces",

@@ -8,6 +8,7 @@ use crate::network::{HostRules, Router};
 use crate::plan::{Owners, Plan};
 use crate::report::Failure;
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 
 /// Most bytes of one message. A packet of this size fits the default socket buffer.
 pub const MESSAGE_BYTES_MAX: usize = 160 * 1024;
@@ -29,6 +30,9 @@ pub enum Request {
     Assign(Box<Assign>),
     /// Join a container that an engine made to the router.
     Join(Join),
+    /// Limit what the files of a project store. Beside it are the lock that daemons share about that, and a directory of the
+    /// file system.
+    Quota(Box<Quota>),
 }
 
 /// What belongs to one instance of the daemon.
@@ -91,6 +95,28 @@ pub struct Join {
     pub address: u16,
 }
 
+/// A limit of what the files of one project store on one file system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// Comes back in the answer.
+    pub number: u64,
+    /// Whose.
+    pub tie: Tie,
+    /// Most bytes; without an end where there is none.
+    pub bytes: Option<u64>,
+    /// Most files; likewise.
+    pub files: Option<u64>,
+}
+
+/// Whose a limit is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tie {
+    /// A project's that there is.
+    To(u32),
+    /// One's with a number of this range that no file bears. The directory gets it, and hands it on.
+    Fresh(RangeInclusive<u32>),
+}
+
 /// What the launcher answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
@@ -110,13 +136,19 @@ pub enum Reply {
         /// The request's number.
         number: u64,
     },
+    /// The limit is in force.
+    Limited {
+        /// The request's number.
+        number: u64,
+    },
     /// There is a router. Beside this are a socket in it and its network namespace; where its uplink is a process also that
     /// one's lifeline (it ends when nobody holds this) and the user namespace of launchers.
     Routed {
         /// The request's number.
         number: u64,
     },
-    /// There is no sandbox, no router, no workspace, or no network. Where a child was already cloned, its pidfd is beside this; it has been killed.
+    /// There is no sandbox, no router, no workspace, no network, or no limit. Where a child was already cloned, its pidfd is beside
+    /// this; it has been killed.
     Failed {
         /// The request's number.
         number: u64,

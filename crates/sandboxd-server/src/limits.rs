@@ -240,6 +240,10 @@ pub const DNS_SERVERS_MAX: usize = 3;
 /// Connections to elsewhere that one sandbox may hold at once: the host's table of them, and the ports of the one address
 /// that all sandboxes share, are everybody's.
 pub const SANDBOX_CONNECTIONS_MAX: u32 = 1_024;
+/// First of the numbers that projects of quotas have, unless the operator says others: beyond what hosts count up from.
+pub const PROJECT_ID_FIRST: u32 = 1_900_000_000;
+/// Last of them.
+pub const PROJECT_ID_LAST: u32 = 1_900_065_535;
 /// Most bytes of the file that holds a made service token.
 pub const SERVICE_TOKEN_BYTES_MAX: usize = 4096;
 /// Most bytes of a file of policy changes.

@@ -6,7 +6,7 @@ use crate::shown::Shown;
 use sandboxd_protocol::client::Client;
 use sandboxd_server::backends::docker::Docker;
 use sandboxd_server::backends::in_memory::InMemory;
-use sandboxd_server::backends::namespaces::{Namespaces, Programs};
+use sandboxd_server::backends::namespaces::{Namespaces, Programs, Settings};
 use sandboxd_server::backends::{
     Backend, Capabilities, Ceiling, CreateError, Enforced, Enforcement, Meter, PreparedImage,
     SandboxSpec, Start,
@@ -33,9 +33,13 @@ pub(crate) async fn backend(config: &Config) -> Result<Arc<dyn Backend>, Failure
     match config.backend {
         BackendName::Namespaces => {
             let programs = Programs::embedded().map_err(Failure::ours)?;
-            let (egress, registries) = (config.egress.clone(), config.registries.clone());
-            let builds = config.builds.clone();
-            Namespaces::start_building(&config.state_dir, programs, egress, registries, builds)
+            let settings = Settings {
+                egress: config.egress.clone(),
+                registries: config.registries.clone(),
+                builds: config.builds.clone(),
+                project_ids: config.project_ids,
+            };
+            Namespaces::start_with(&config.state_dir, programs, settings)
                 .await
                 .map_err(Failure::ours)
         }

@@ -213,7 +213,7 @@ const TOOLS_OF_RUNTIMES: [SystemTool; 2] = [
 ];
 
 /// What a machine of another kind needs.
-const TOOLS_OF_MACHINE: [SystemTool; 4] = [
+const TOOLS_OF_MACHINE: [SystemTool; 5] = [
     SystemTool {
         probe: ("qemu-system-x86_64", &["--version"]),
         package: "qemu-system-x86",
@@ -233,6 +233,11 @@ const TOOLS_OF_MACHINE: [SystemTool; 4] = [
         probe: ("mkfs.ext4", &["-V"]),
         package: "e2fsprogs",
         needed_for: "its disk",
+    },
+    SystemTool {
+        probe: ("mkfs.xfs", &["-V"]),
+        package: "xfsprogs",
+        needed_for: "file systems with project quotas",
     },
 ];
 

@@ -1,5 +1,5 @@
-//! How much is stored below a directory: a walk from descriptor to descriptor, over trees that untrusted programs change
-//! meanwhile.
+//! How much is stored below a directory, and whatever else has to look at all of it: a walk from descriptor to descriptor,
+//! over trees that untrusted programs change meanwhile.
 //!
 //! It follows no link, crosses no mount, and holds few descriptors however deep a tree is: beyond some levels it returns by
 //! `..`, and looks whether that is where it came from. What moves about under it makes the count wrong, never the walk
@@ -9,6 +9,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashSet;
+use std::ffi::CStr;
 
 /// Levels that are kept open; deeper ones are returned to by `..`.
 const OPEN_LEVELS: usize = 64;
@@ -45,36 +46,77 @@ struct Level {
     directory: Option<OwnedFd>,
 }
 
-struct Walk {
-    stored: Stored,
-    /// No more files than these are counted.
-    files_max: u64,
-    /// What has several names, so that it is counted once.
-    linked: HashSet<(u64, u64)>,
+/// Whether a walk goes on.
+pub(super) enum Then {
+    /// It does.
+    Go,
+    /// It has seen enough.
+    End,
+}
+
+/// What is done with everything that a walk finds: an entry by the directory that it is in and its name there.
+type Seen<'a> = dyn FnMut(BorrowedFd<'_>, &CStr, &Stat) -> Then + 'a;
+
+struct Walk<'a> {
+    seen: &'a mut Seen<'a>,
     names_bytes: usize,
+    ended: bool,
+    /// Whether nothing was passed over.
+    whole: bool,
+}
+
+/// Shows everything below a directory, but not itself. Whether that was all of it: a tree that changes meanwhile may be
+/// seen in part, and what cannot be entered is.
+pub(super) fn walk<'a>(top: BorrowedFd<'_>, seen: &'a mut Seen<'a>) -> bool {
+    let mut walk = Walk {
+        seen,
+        names_bytes: 0,
+        ended: false,
+        whole: true,
+    };
+    walk.all(top).is_ok() && walk.whole
 }
 
 /// Counts what is below a directory, itself included, up to `files_max` files.
 pub(super) fn count(top: BorrowedFd<'_>, files_max: u64) -> Stored {
-    let mut walk = Walk {
-        stored: Stored::default(),
-        files_max,
-        linked: HashSet::new(),
-        names_bytes: 0,
-    };
+    let mut stored = Stored::default();
     // A directory that is gone or closed holds nothing that could be counted.
-    let _ = walk.all(top);
-    walk.stored
+    let Ok(status) = rustix::fs::fstat(top) else {
+        return stored;
+    };
+    stored = stored.plus(of(&status));
+    // What has several names is counted once.
+    let mut linked: HashSet<(u64, u64)> = HashSet::new();
+    walk(top, &mut |_, _, status| {
+        let is_directory = FileType::from_raw_mode(status.st_mode).is_dir();
+        if is_directory || status.st_nlink <= 1 || linked.insert(id(status)) {
+            stored = stored.plus(of(status));
+        }
+        if stored.files >= files_max {
+            Then::End
+        } else {
+            Then::Go
+        }
+    });
+    stored
+}
+
+/// What one file stores.
+fn of(status: &Stat) -> Stored {
+    let blocks = u64::try_from(status.st_blocks).unwrap_or(0);
+    Stored {
+        bytes: blocks.saturating_mul(BLOCK_BYTES),
+        files: 1,
+    }
 }
 
 fn id(status: &Stat) -> (u64, u64) {
     (status.st_dev, status.st_ino)
 }
 
-impl Walk {
+impl Walk<'_> {
     fn all(&mut self, top: BorrowedFd<'_>) -> Result<(), Errno> {
         let status = rustix::fs::fstat(top)?;
-        self.take(&status);
         let mut at = top.try_clone_to_owned().map_err(|_| Errno::MFILE)?;
         let names = self.read(&at)?;
         let mut levels = vec![Level {
@@ -83,7 +125,8 @@ impl Walk {
             directory: None,
         }];
         while let Some(level) = levels.last_mut() {
-            if self.stored.files >= self.files_max {
+            if self.ended {
+                self.whole = false;
                 return Ok(());
             }
             let Some(name) = next(&mut level.names) else {
@@ -100,9 +143,13 @@ impl Walk {
             self.names_bytes -= name.len() + 1;
             // It may be gone, closed to us, or another thing by now.
             let Ok((below, status)) = enter(&at, &name) else {
+                self.whole = false;
                 continue;
             };
-            let names = self.read(&below).unwrap_or_default();
+            let names = self.read(&below).unwrap_or_else(|_| {
+                self.whole = false;
+                Vec::new()
+            });
             if levels.len() <= OPEN_LEVELS
                 && let Some(level) = levels.last_mut()
             {
@@ -119,7 +166,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Counts everything in one directory; the names of the directories in it.
+    /// Shows everything in one directory; the names of the directories in it.
     fn read(&mut self, directory: &OwnedFd) -> Result<Vec<u8>, Errno> {
         let mut names = Vec::new();
         let mut entries = Dir::read_from(directory)?;
@@ -129,34 +176,26 @@ impl Walk {
             if name == c"." || name == c".." {
                 continue;
             }
-            if self.stored.files >= self.files_max {
+            if self.ended {
                 break;
             }
             let Ok(status) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
-            self.take(&status);
+            if let Then::End = (self.seen)(directory.as_fd(), name, &status) {
+                self.ended = true;
+            }
             let name = name.to_bytes_with_nul();
-            if FileType::from_raw_mode(status.st_mode).is_dir()
-                && self.names_bytes + name.len() <= NAMES_BYTES_MAX
-            {
-                self.names_bytes += name.len();
-                names.extend_from_slice(name);
+            if FileType::from_raw_mode(status.st_mode).is_dir() {
+                if self.names_bytes + name.len() <= NAMES_BYTES_MAX {
+                    self.names_bytes += name.len();
+                    names.extend_from_slice(name);
+                } else {
+                    self.whole = false;
+                }
             }
         }
         Ok(names)
-    }
-
-    fn take(&mut self, status: &Stat) {
-        let is_directory = FileType::from_raw_mode(status.st_mode).is_dir();
-        if !is_directory && status.st_nlink > 1 && !self.linked.insert(id(status)) {
-            return;
-        }
-        let blocks = u64::try_from(status.st_blocks).unwrap_or(0);
-        self.stored = self.stored.plus(Stored {
-            bytes: blocks.saturating_mul(BLOCK_BYTES),
-            files: 1,
-        });
     }
 }
 

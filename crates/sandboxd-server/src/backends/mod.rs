@@ -7,7 +7,7 @@
 //! What several backends need: [`instance`], what this daemon owns on the host, and the sweep of what former ones left;
 //! [`tally`] and [`account`], the limit of what is stored where no quota keeps it; [`engine_names`], what is asked for by a
 //! container engine's names where there is none; [`inside`], variables and work directories; [`once`], images that several
-//! wait for; [`meter`].
+//! wait for; [`meter`]; [`project_ids`], with which numbers quotas are used.
 
 mod account;
 pub mod docker;
@@ -19,10 +19,12 @@ mod meter;
 pub mod namespaces;
 mod once;
 mod pool;
+mod project_ids;
 mod tally;
 
 pub use meter::{Hits, Meter, NoMeter};
 pub use pool::{Kind, Pool, Room, Taken};
+pub use project_ids::ProjectIds;
 
 use crate::id::{SandboxId, SessionId};
 use crate::runtimes::Runtime;

@@ -36,6 +36,7 @@ pub use policy::{PolicyChange, PolicyRefusal, RuntimeChange};
 pub use print::print_config;
 pub use settings::{SETTINGS, Setting};
 
+use crate::backends::ProjectIds;
 use crate::egress::Egress;
 use crate::runtimes::{Ceilings, Runtime};
 use std::collections::BTreeMap;
@@ -59,6 +60,8 @@ pub struct Config {
     pub drain_timeout: u64,
     /// A JSON file with changes to the policy, read again when it changes.
     pub policy_overrides: Option<PathBuf>,
+    /// The projects of quotas, where file systems keep some; none where none are used.
+    pub project_ids: Option<ProjectIds>,
     /// What sandboxes with a network may reach.
     pub egress: Egress,
     /// Where images come from.

@@ -45,6 +45,7 @@ pub fn print_config(config: &Config) -> String {
     put("pids_limit", number(values.pids));
     put("disk_limit", optional(service.texts.disk_limit.as_ref()));
     put("inodes_limit", number(values.disk_files));
+    put("project_ids", optional(config.project_ids));
     put("tmpfs_size", optional(service.texts.tmpfs_size.as_ref()));
     put("network_mode", optional(values.network_mode.as_ref()));
     put("oci_runtime", optional(values.oci_runtime.as_ref()));

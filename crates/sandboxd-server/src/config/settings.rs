@@ -15,6 +15,7 @@ pub(super) use values::{absolute_path, network};
 use super::error::{ConfigError, Origin};
 use super::layers::{Found, Warning};
 use super::{Config, Service, ServiceCeilings, SizeTexts, builds, engine, parse, registries};
+use crate::backends::ProjectIds;
 use crate::limits::{
     BODIES_BYTES_DEFAULT, DRAIN_TIMEOUT_SECONDS_DEFAULT, JSON_BODY_BYTES_DEFAULT,
     OUTPUTS_BYTES_DEFAULT,
@@ -67,6 +68,7 @@ pub(super) fn build(found: &Found, warnings: &mut Vec<Warning>) -> Result<Config
             drain_seconds,
         )?,
         policy_overrides: found.optional("policy_overrides", None, absolute_path)?,
+        project_ids: found.optional("project_ids", Some(ProjectIds::default()), str::parse)?,
         egress: egress(found)?,
         registries: registries::registries(found)?,
         builds,

@@ -2,12 +2,13 @@
 
 use crate::registry::{Packed, Registry, tar_of, tar_of_directory};
 use crate::rented::{House, as_ordinary_user, host, is_root, small_root};
-use sandboxd_server::backends::namespaces::{Namespaces, Programs, kept_images};
+use sandboxd_server::backends::namespaces::{Namespaces, Programs, Settings, kept_images};
 use sandboxd_server::backends::{KeepLayer, PrepareError, PreparedImage, SandboxSpec, Start};
-use sandboxd_server::egress::Egress;
 use sandboxd_server::id::SandboxId;
 use sandboxd_server::runtimes::images::reference::Reference;
-use sandboxd_server::runtimes::images::{Cancel, ImageError, Images, Settings, Untold, import};
+use sandboxd_server::runtimes::images::{
+    Cancel, ImageError, Images, Settings as RegistrySettings, Untold, import,
+};
 use sandboxd_server::runtimes::{Runtime, Source};
 use serde_json::json;
 use std::path::Path;
@@ -112,13 +113,11 @@ async fn a_pulled_image_is_seen_whole_with_its_owners_and_never_written() {
     let name = registry.name("app:1");
     let state = tempfile::tempdir().unwrap();
     let programs = Programs::embedded().unwrap();
-    let backend = Namespaces::start_with(
-        state.path(),
-        programs,
-        Egress::default(),
-        Settings::default(),
-    )
-    .await;
+    let settings = Settings {
+        registries: RegistrySettings::default(),
+        ..Settings::default()
+    };
+    let backend = Namespaces::start_with(state.path(), programs, settings).await;
     let house = House::of(backend.unwrap(), state.path());
     // Both wait for one and the same pull.
     let runtime = named(&name);

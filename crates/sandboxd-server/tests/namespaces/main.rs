@@ -1,6 +1,7 @@
 //! Tries the namespaces backend with its embedded programs on this host.
 //!
-//! Most of it needs root and says so; as root nothing is skipped. What an ordinary user gets is tried by running the same
+//! Most of it needs root and says so; as root nothing is skipped but for what needs another kernel, which runs in
+//! `cargo xtask vm`. What an ordinary user gets is tried by running the same
 //! test again as one.
 
 #![expect(
@@ -20,6 +21,7 @@ mod ordinary;
 mod parked;
 mod parked_crash;
 mod pulled;
+mod quota;
 mod readers;
 mod recipes;
 mod registry;

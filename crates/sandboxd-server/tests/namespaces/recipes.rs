@@ -2,12 +2,11 @@
 
 use crate::registry::Heard;
 use crate::rented::{House, as_ordinary_user, host, is_root, small_root};
-use sandboxd_server::backends::namespaces::{Namespaces, Programs};
+use sandboxd_server::backends::namespaces::{Namespaces, Programs, Settings};
 use sandboxd_server::backends::{KeepLayer, Network, PrepareError, PreparedImage, SandboxSpec};
-use sandboxd_server::egress::Egress;
 use sandboxd_server::runtimes::build::BuildSettings;
 use sandboxd_server::runtimes::images::reference::Reference;
-use sandboxd_server::runtimes::images::{Cancel, Images, Pull, Settings, Untold, Watcher, import};
+use sandboxd_server::runtimes::images::{Cancel, Images, Untold, Watcher, import};
 use sandboxd_server::runtimes::recipe::{PackageManager, Recipe};
 use sandboxd_server::runtimes::{Runtime, Source};
 use std::collections::BTreeMap;
@@ -15,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// A backend whose builds reach nothing, with a small root as `base:1`.
-pub(crate) async fn house(state: &Path, settings: BuildSettings) -> House {
+pub(crate) async fn house(state: &Path, builds: BuildSettings) -> House {
     let images = Images::of(state);
     let name = Reference::parse("base:1").unwrap();
     if images.find(&name).unwrap().is_none() {
@@ -39,13 +38,12 @@ pub(crate) async fn house(state: &Path, settings: BuildSettings) -> House {
         )
         .unwrap();
     }
-    let nothing = Settings {
-        pull: Pull::Never,
+    let settings = Settings {
+        builds,
         ..Settings::default()
     };
     let programs = Programs::embedded().unwrap();
-    let backend =
-        Namespaces::start_building(state, programs, Egress::default(), nothing, settings).await;
+    let backend = Namespaces::start_with(state, programs, settings).await;
     House::of(backend.unwrap(), state)
 }
 

@@ -3,6 +3,7 @@
 use super::cgroups;
 use super::host;
 use super::probe::{self, Probe};
+use super::quotas;
 use super::sockets::{self, Daemon};
 use super::trial::Trial;
 use crate::sys;
@@ -96,6 +97,15 @@ pub(super) fn all(state_dir: Option<&Path>, trial: &Trial) -> Vec<Check> {
     checks.push(overlay(root));
     checks.push(layer_marks(&dir));
     checks.push(mapped_owners(root, &dir));
+    let workspaces = trial
+        .service()
+        .and_then(|service| service.workspace_root.as_deref());
+    checks.push(quotas::check(
+        root,
+        trial.project_ids(),
+        &dir,
+        workspaces.map(nearest_existing).as_deref(),
+    ));
     checks.push(landlock());
     checks.push(kvm());
     checks.push(docker());

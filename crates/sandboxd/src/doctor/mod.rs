@@ -4,6 +4,7 @@
 //! - [`cgroups`]: whether memory, CPU time and processes can be limited.
 //! - [`probe`]: what has to be tried inside namespaces, in short-lived processes of their own; nothing is mounted in ours.
 //! - [`host`]: what the kernel says in files.
+//! - [`quotas`]: whether file systems limit what sessions store.
 //! - [`sockets`]: whether a Docker daemon answers.
 //! - [`trial`]: a whole sandbox, started and ended.
 
@@ -11,6 +12,7 @@ mod cgroups;
 mod checks;
 mod host;
 mod probe;
+mod quotas;
 mod sockets;
 mod trial;
 

@@ -4,7 +4,9 @@ use crate::failure::Failure;
 use crate::sandbox::{Sandbox, Workshop, configuration};
 use sandboxd_protocol::client::{Client, Output};
 use sandboxd_protocol::message::{OutputLimit, Run};
-use sandboxd_server::backends::{Capabilities, Ceiling, Enforcement, Network, PreparedImage};
+use sandboxd_server::backends::{
+    Capabilities, Ceiling, Enforcement, Network, PreparedImage, ProjectIds,
+};
 use sandboxd_server::config::{Config, Flags, Service};
 use sandboxd_server::runtimes::{Runtime, Source};
 use sandboxd_server::sessions::sandbox_spec;
@@ -16,6 +18,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Trial {
     state_dir: Option<PathBuf>,
     service: Option<Service>,
+    project_ids: Option<ProjectIds>,
     capabilities: Option<Capabilities>,
     bridge: Option<Result<(Duration, String), String>>,
     result: Result<Duration, Failure>,
@@ -35,6 +38,11 @@ impl Trial {
     /// What the backend can enforce, where it started.
     pub(super) const fn capabilities(&self) -> Option<&Capabilities> {
         self.capabilities.as_ref()
+    }
+
+    /// The projects that quotas may use, where the configuration could be read and wants some.
+    pub(super) const fn project_ids(&self) -> Option<ProjectIds> {
+        self.project_ids
     }
 
     /// The configured service, where the configuration could be read.
@@ -58,6 +66,7 @@ pub(super) fn trial(state_dir: Option<&Path>) -> Trial {
     let mut trial = Trial {
         state_dir: None,
         service: None,
+        project_ids: None,
         capabilities: None,
         bridge: None,
         result: Err(Failure::ours("not tried")),
@@ -78,6 +87,7 @@ async fn attempt(trial: &mut Trial, state_dir: Option<&Path>) -> Result<Duration
     let config = configuration(flags, None)?;
     trial.state_dir = Some(config.state_dir.clone());
     trial.service = Some(config.service.clone());
+    trial.project_ids = config.project_ids;
     let workshop = Workshop::start(&config).await?;
     trial.capabilities = Some(workshop.capabilities().await);
     let started = Instant::now();

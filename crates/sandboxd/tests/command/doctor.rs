@@ -17,6 +17,7 @@ fn doctor_is_right_about_whether_sandboxes_can_be_made() {
             "overlay",
             "layer marks",
             "idmapped mounts",
+            "project quotas",
             "Landlock",
             "KVM",
             "Docker",

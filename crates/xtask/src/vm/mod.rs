@@ -14,8 +14,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What the root of the machine, its disk and its control groups need.
-const MODULES: [&str; 7] = [
+/// What the root of the machine, its disk, its control groups and file systems with quotas need.
+const MODULES: [&str; 10] = [
     "virtio_pci",
     "virtio_blk",
     "9pnet_virtio",
@@ -23,11 +23,17 @@ const MODULES: [&str; 7] = [
     "overlay",
     "crc32c_generic",
     "ext4",
+    "quota_v2",
+    "xfs",
+    "loop",
 ];
 /// Of each program the tests that run, by whom, and what their names begin with.
-const TESTS: [(&str, &str, &str); 5] = [
+const TESTS: [(&str, &str, &str); 8] = [
     ("root", "conformance", "namespaces::"),
     ("root", "namespaces", "limits::"),
+    ("root", "namespaces", "images::"),
+    ("root", "namespaces", "quota::"),
+    ("root", "namespaces", "ordinary::"),
     ("root", "escape", "here::"),
     ("delegated", "conformance", "namespaces::"),
     ("delegated", "escape", "here::"),

@@ -9,6 +9,7 @@ use super::layers::Layer;
 use super::meter::SandboxMeter;
 use super::network::{self, Join, Joined};
 use super::plan::{self, Circumstances};
+use super::projects::{self, Quotas, Tied};
 use super::storage;
 use super::tally::Tally;
 use super::users::{COUNT, SHARED_FIRST, STORAGE_FIRST};
@@ -121,6 +122,10 @@ pub(super) struct Prepared {
     shifted: Option<Vec<PathBuf>>,
     pub(super) layer: Option<Layer>,
     pub(super) files: Option<Files>,
+    /// What it stores, before that is limited.
+    tied: Tied,
+    /// What keeps the limit of what is stored, where not counting does.
+    quotas: Quotas,
     place: cgroups::Place,
 }
 
@@ -201,7 +206,10 @@ async fn attempt(
         Err(error) => return (None, Err(step("preparing", error).into())),
     };
     let outcome = match prepared {
-        Ok(prepared) => start_in(inner, spec, &mut half, &prepared).await,
+        Ok(mut prepared) => {
+            prepared.tie(inner, spec).await;
+            start_in(inner, spec, &mut half, &mut prepared).await
+        }
         Err(error) => Err(error.into()),
     };
     (Some(half), outcome)
@@ -211,9 +219,12 @@ async fn start_in(
     inner: &Arc<Inner>,
     spec: &SandboxSpec,
     half: &mut Half,
-    prepared: &Prepared,
+    prepared: &mut Prepared,
 ) -> Result<Running, Launched> {
-    let started = launch(inner, spec, half, prepared, false).await?;
+    let started = launch(inner, spec, half, prepared, false).await;
+    // Also where it failed: what a session has stored stays limited.
+    prepared.limit(inner, spec).await;
+    let started = started?;
     let id = half.id.clone();
     let (enforced, meter) = settle(inner, &id, spec, half, prepared, &started.join)?;
     Ok(Running {
@@ -270,8 +281,23 @@ pub(super) fn prepare(
         shifted,
         layer,
         files,
+        tied: Tied::default(),
+        quotas: Quotas::default(),
         place,
     })
+}
+
+impl Prepared {
+    /// Gives what it stores to projects, as far as there are quotas of them.
+    pub(super) async fn tie(&mut self, inner: &Arc<Inner>, spec: &SandboxSpec) {
+        let workspace = self.files.as_ref().map(|files| &files.directory);
+        self.tied = projects::tie(inner, spec, self.layer.as_ref(), workspace).await;
+    }
+
+    /// Limits them, when nothing is written any more but by programs.
+    pub(super) async fn limit(&mut self, inner: &Arc<Inner>, spec: &SandboxSpec) {
+        self.quotas = std::mem::take(&mut self.tied).limit(inner, spec).await;
+    }
 }
 
 /// How many processors a quota rounds up to.
@@ -648,7 +674,7 @@ pub(super) fn settle(
     id: &SandboxId,
     spec: &SandboxSpec,
     half: &mut Half,
-    prepared: &Prepared,
+    prepared: &mut Prepared,
     join: &Join,
 ) -> Result<(Enforced, Arc<dyn Meter>), CreateError> {
     let files = prepared.files.as_ref();
@@ -665,11 +691,12 @@ pub(super) fn settle(
     }
     own.insert(Ceiling::Landlock, second_wall::enforcement(half.landlock));
     if spec.disk_bytes.is_some() || spec.disk_files.is_some() {
-        own.insert(Ceiling::Disk, storage::enforcement(spec));
+        own.insert(Ceiling::Disk, storage::enforcement(spec, &prepared.quotas));
     }
     let directory = files.map(|files| &files.directory);
-    let places = storage::counted_places(spec, prepared.layer.as_ref(), directory)
-        .map_err(|error| step("opening what is to be counted", error))?;
+    let places =
+        storage::counted_places(spec, &prepared.quotas, prepared.layer.as_ref(), directory)
+            .map_err(|error| step("opening what is to be counted", error))?;
     let counters = Arc::new(inner.cgroups.counters(half.id.as_str()));
     let enforced = enforced(inner, spec, own);
     let tally = Tally::new();
@@ -683,6 +710,7 @@ pub(super) fn settle(
             layer: half.layer,
             network: half.network,
             tally: Arc::clone(&tally),
+            gauge: prepared.quotas.gauge.take(),
             _counting: counting,
             _image: spec.image.clone(),
         };

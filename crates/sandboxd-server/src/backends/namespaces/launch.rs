@@ -13,9 +13,11 @@ use rustix::net::{
 };
 use sandboxd_jail::network::{HostRules, Router};
 use sandboxd_jail::plan::{Owners, Plan};
+use sandboxd_jail::projects::Most;
 use sandboxd_jail::report::Failure;
 use sandboxd_jail::wire::{
-    self, Assign, Create, DESCRIPTORS_MAX, Instance, Join, MakeRouter, Reply, Request, WireError,
+    self, Assign, Create, DESCRIPTORS_MAX, Instance, Join, MakeRouter, Quota, Reply, Request, Tie,
+    WireError,
 };
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -170,6 +172,26 @@ impl Launcher {
             owners,
         }));
         let descriptors = [mounts.as_fd(), workspace.as_fd()];
+        self.ask(number, &request, &descriptors).await.map(drop)
+    }
+
+    /// Limits what the files of a project store on the file system of a directory. A number that is taken for it is given to
+    /// the directory.
+    pub(super) async fn limit(
+        &self,
+        lock: &OwnedFd,
+        directory: &OwnedFd,
+        tie: Tie,
+        most: Most,
+    ) -> Result<(), LaunchError> {
+        let number = self.number();
+        let request = Request::Quota(Box::new(Quota {
+            number,
+            tie,
+            bytes: most.bytes,
+            files: most.files,
+        }));
+        let descriptors = [lock.as_fd(), directory.as_fd()];
         self.ask(number, &request, &descriptors).await.map(drop)
     }
 
@@ -354,9 +376,10 @@ async fn read(socket: Arc<AsyncFd<OwnedFd>>, waiting: Waiting) {
         let (number, answer) = match reply {
             Reply::Cloned { number } if !descriptors.is_empty() => (number, Ok(descriptors)),
             Reply::Cloned { number } => (number, Err(LaunchError::Lost)),
-            Reply::Routed { number } | Reply::Assigned { number } | Reply::Joined { number } => {
-                (number, Ok(descriptors))
-            }
+            Reply::Routed { number }
+            | Reply::Assigned { number }
+            | Reply::Joined { number }
+            | Reply::Limited { number } => (number, Ok(descriptors)),
             Reply::Failed { number, failure } => (
                 number,
                 Err(LaunchError::Failed {

@@ -8,8 +8,8 @@
 //! - [`create`]: one sandbox, from its specification to its running guest, with [`half`] for what has been taken on the way.
 //!   [`ending`]: and back. [`pool`]: sandboxes that are made before anybody asks, and [`room`]: the memory for them. [`meter`]: what its ceilings have done.
 //! - [`second_wall`]: what Landlock holds.
-//! - [`storage`]: the limit of what is stored where no quota keeps it. [`on_disk`]: what is stored, seen from beside the
-//!   service.
+//! - [`projects`]: the limit of what is stored, kept by the file system's quotas. [`storage`]: where there are none. [`on_disk`]:
+//!   what is stored, seen from beside the service.
 //! - [`probe`]: what this host can do.
 
 mod build;
@@ -30,6 +30,7 @@ mod pool;
 pub(super) mod probe;
 pub(super) mod program_file;
 mod programs;
+mod projects;
 mod room;
 mod second_wall;
 mod storage;
@@ -40,11 +41,12 @@ pub(super) mod workspace;
 pub use build::{ForgottenCaches, forget_caches};
 pub use on_disk::{LayerOnDisk, Stored, layers_on_disk, remove_kept_layer, stored_below};
 pub use programs::{NotEmbedded, Programs};
+pub use projects::project_quotas;
 
 use super::{
     Backend, Capabilities, CreateError, DestroyError, Found, KeepLayer, Kind, ListError, Pool,
-    PrepareError, PreparedImage, Room, Running, SandboxSpec, Start, StopError, Taken, Usage,
-    UsageError,
+    PrepareError, PreparedImage, ProjectIds, Room, Running, SandboxSpec, Start, StopError, Taken,
+    Usage, UsageError,
 };
 use super::{account, instance, tally};
 use crate::clock::{Clock as _, SystemClock};
@@ -65,6 +67,7 @@ use launch::Launcher;
 use layers::Layers;
 use network::Networks;
 use program_file::ProgramFile;
+use projects::Projects;
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -78,6 +81,34 @@ use users::Ranges;
 /// The images that write layers of sleeping sessions lie over, by their digests: they are not to be removed.
 pub fn kept_images(state_dir: &Path) -> BTreeSet<String> {
     layers::images_of(state_dir)
+}
+
+/// What the operator says about sandboxes of this backend.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What those with a network reach.
+    pub egress: Egress,
+    /// Where images are fetched.
+    pub registries: RegistrySettings,
+    /// What builds of recipes may do.
+    pub builds: BuildSettings,
+    /// The projects of quotas; none where what is stored is only to be counted.
+    pub project_ids: Option<ProjectIds>,
+}
+
+impl Default for Settings {
+    /// The public Internet is reached by sandboxes with a network, and no image is fetched.
+    fn default() -> Self {
+        Self {
+            egress: Egress::default(),
+            registries: RegistrySettings {
+                pull: Pull::Never,
+                ..RegistrySettings::default()
+            },
+            builds: BuildSettings::default(),
+            project_ids: Some(ProjectIds::default()),
+        }
+    }
 }
 
 /// Why the backend does not start.
@@ -136,6 +167,8 @@ struct Inner {
     errands: Mutex<JoinSet<()>>,
     /// Counting what sandboxes store: one at a time.
     counting: Arc<Semaphore>,
+    /// Quotas of what they store.
+    projects: Projects,
     /// Devices whose file systems have turned out to have no idmapped mounts.
     unmapped: Mutex<BTreeSet<u64>>,
     /// What sandboxes reach.
@@ -156,6 +189,8 @@ struct Sandbox {
     network: Option<u16>,
     /// What it stores, as far as that is counted.
     tally: Arc<tally::Tally>,
+    /// The same, as far as a quota keeps it.
+    gauge: Option<projects::Gauge>,
     /// Counts what it stores; ends with it.
     _counting: Option<AbortOnDropHandle<()>>,
     /// Held, so that nobody removes it.
@@ -202,14 +237,14 @@ impl Namespaces {
         programs: Programs,
         egress: Egress,
     ) -> Result<Arc<dyn Backend>, StartError> {
-        let nothing = RegistrySettings {
-            pull: Pull::Never,
-            ..RegistrySettings::default()
+        let settings = Settings {
+            egress,
+            ..Settings::default()
         };
-        Self::start_with(state_dir, programs, egress, nothing).await
+        Self::start_with(state_dir, programs, settings).await
     }
 
-    /// The same, with registries to fetch images from.
+    /// The same, as the operator says.
     ///
     /// # Errors
     ///
@@ -217,27 +252,10 @@ impl Namespaces {
     pub async fn start_with(
         state_dir: &Path,
         programs: Programs,
-        egress: Egress,
-        registries: RegistrySettings,
-    ) -> Result<Arc<dyn Backend>, StartError> {
-        let builds = BuildSettings::default();
-        Self::start_building(state_dir, programs, egress, registries, builds).await
-    }
-
-    /// The same, with builds of recipes as the operator allows them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Namespaces::start`].
-    pub async fn start_building(
-        state_dir: &Path,
-        programs: Programs,
-        egress: Egress,
-        registries: RegistrySettings,
-        builds: BuildSettings,
+        settings: Settings,
     ) -> Result<Arc<dyn Backend>, StartError> {
         let state_dir = state_dir.to_owned();
-        let made = move || Inner::new(&state_dir, programs, egress, registries, builds);
+        let made = move || Inner::new(&state_dir, programs, settings);
         let inner = tokio::task::spawn_blocking(made)
             .await
             .map_err(|error| StartError::Programs(error.to_string()))??;
@@ -254,13 +272,13 @@ impl Namespaces {
 }
 
 impl Inner {
-    fn new(
-        state_dir: &Path,
-        programs: Programs,
-        egress: Egress,
-        registries: RegistrySettings,
-        builds: BuildSettings,
-    ) -> Result<Self, StartError> {
+    fn new(state_dir: &Path, programs: Programs, settings: Settings) -> Result<Self, StartError> {
+        let Settings {
+            egress,
+            registries,
+            builds,
+            project_ids,
+        } = settings;
         let failed = |cause| StartError::StateDir {
             path: state_dir.to_owned(),
             cause,
@@ -308,6 +326,7 @@ impl Inner {
             claimed: Mutex::new(BTreeSet::new()),
             errands: Mutex::new(JoinSet::new()),
             counting: Arc::new(Semaphore::new(1)),
+            projects: Projects::new(project_ids, privileged),
             unmapped: Mutex::new(BTreeSet::new()),
             networks: Networks::look(egress, privileged, &instance),
             _instance: instance,
@@ -438,10 +457,12 @@ impl Backend for Namespaces {
         let read = tokio::task::spawn_blocking(move || {
             let one = |id: &SandboxId| match inner.sandbox(id) {
                 Some(sandbox) => {
-                    let stored = sandbox.tally.stored();
+                    let counted = sandbox.tally.stored();
+                    let kept = sandbox.gauge.as_ref().map(projects::Gauge::stored);
+                    let (bytes, files) = kept.unwrap_or_default();
                     Ok(Usage {
-                        disk_bytes: stored.map(|stored| stored.bytes),
-                        disk_files: stored.map(|stored| stored.files),
+                        disk_bytes: bytes.or(counted.map(|stored| stored.bytes)),
+                        disk_files: files.or(counted.map(|stored| stored.files)),
                         ..inner.cgroups.usage(sandbox.place.as_str())
                     })
                 }

@@ -249,9 +249,11 @@ async fn make(inner: &Arc<Inner>, kind: &Kind) -> Result<Parked, CreateError> {
         (half, prepared)
     });
     let (mut half, prepared) = prepared.await.map_err(|error| step("preparing", error))?;
-    let prepared = prepared?;
+    let mut prepared = prepared?;
+    prepared.tie(inner, spec).await;
     let parks = spec.workspace.is_some();
     let started = create::launch(inner, spec, &mut half, &prepared, parks).await;
+    prepared.limit(inner, spec).await;
     let Started { link, join, mounts } = started.map_err(|launched| match launched {
         Launched::Failed(error) => error,
         Launched::NoImageMapping(device) => {
@@ -310,6 +312,8 @@ async fn assign(
             .map_err(|_| Unfit::Sandbox("the launcher did not answer in time".to_owned()))?
             .map_err(|error| Unfit::Sandbox(error.to_string()))?;
     }
+    parked.prepared.tie(inner, spec).await;
+    parked.prepared.limit(inner, spec).await;
     if spec.keep_layer && parked.half.layer == HasLayer::Scratch {
         let (theirs, from, to) = (Arc::clone(inner), parked.half.id.clone(), id.clone());
         let moved = tokio::task::spawn_blocking(move || theirs.layers.hand_over(&from, &to));

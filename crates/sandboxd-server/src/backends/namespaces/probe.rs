@@ -85,7 +85,7 @@ pub(super) fn ceilings(cgroups: &Cgroups, privileged: bool) -> Enforced {
     }
     let network = "a network namespace with nothing but loopback";
     ceilings.insert(Ceiling::Network, Enforcement::Enforced(network.to_owned()));
-    let disk = "memory by the size of its file system, disk by counting while programs run";
+    let disk = "memory by the size of its file system, disk by project quota where its file system keeps one, else by counting while programs run";
     ceilings.insert(Ceiling::Disk, Enforcement::Enforced(disk.to_owned()));
     let (range, owner) = if privileged {
         (

@@ -4,6 +4,7 @@ use super::Inner;
 use super::cgroups::counters::Counters;
 use super::layers::Layer;
 use super::plan;
+use super::projects::Quotas;
 use super::tally::{self, Counted, Most, Tally};
 use crate::backends::{Asked, Enforcement, SandboxSpec};
 use crate::id::SandboxId;
@@ -13,29 +14,36 @@ use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
 
 /// By what the limit of what is stored is kept, for each part of a sandbox.
-pub(super) fn enforcement(spec: &SandboxSpec) -> Enforcement {
+pub(super) fn enforcement(spec: &SandboxSpec, quotas: &Quotas) -> Enforcement {
     let mut how = Vec::new();
     if plan::root_in_memory(spec) {
         how.push("the root by the size of its memory file system");
+    } else if quotas.layer {
+        how.push("the write layer by project quota");
     } else {
         how.push("the write layer by counting");
     }
     match &spec.workspace {
+        Some(_) if quotas.workspace => how.push("the workspace by project quota"),
         Some(_) if plan::workspace_is_counted(spec) => how.push("the workspace by counting"),
         Some(_) => how.push("the workspace, which is a user's own, not at all"),
         None => {}
     }
+    if quotas.layer && quotas.workspace && quotas.gauge.is_none() {
+        how.push("both together, since they are on two file systems, by counting");
+    }
     Enforcement::Enforced(how.join(", "))
 }
 
-/// The directories whose content is counted.
+/// The directories whose content is counted: none where one quota keeps all of it.
 pub(super) fn counted_places(
     spec: &SandboxSpec,
+    quotas: &Quotas,
     layer: Option<&Layer>,
     workspace: Option<&OwnedFd>,
 ) -> io::Result<Vec<OwnedFd>> {
     let mut places = Vec::new();
-    if !plan::is_counted(spec) {
+    if !plan::is_counted(spec) || quotas.gauge.is_some() {
         return Ok(places);
     }
     if let Some(layer) = layer {

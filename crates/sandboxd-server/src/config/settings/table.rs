@@ -141,6 +141,10 @@ pub const SETTINGS: &[Setting] = &[
         "inodes_limit",
         "files that a sandbox stores (1000000); optional",
     ),
+    setting(
+        "project_ids",
+        "projects of quotas, where file systems keep some: first-last (1900000000-1900065535); optional",
+    ),
     setting("tmpfs_size", "size of /tmp in memory (64m); optional"),
     setting(
         "network_mode",
