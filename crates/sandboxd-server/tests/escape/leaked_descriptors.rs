@@ -31,6 +31,11 @@ print('three')
         done += 1;
     }
     assert_eq!(done, 200);
+    // And 200 at the very same time, of a program so small that they are all there together.
+    let all = (0..200).map(|_| place.says("a", "ls /proc/self/fd; pwd -P; sleep 0.1"));
+    for said in futures::future::join_all(all).await {
+        assert_eq!(said, "0\n1\n2\n3\n/workspace");
+    }
     place.close().await;
 }
 
@@ -61,6 +66,24 @@ pub(crate) async fn no_path_through_a_descriptor_leads_out() {
         let reply = place.post("/sessions/a/files/read", native).await;
         assert_ne!(reply.status, 200, "{number}");
     }
+    // Every number that there can be, for a program that goes there itself.
+    let program = r"
+import os
+went = 0
+for n in range(1024):
+    for path in (f'/proc/self/fd/{n}', f'/proc/1/fd/{n}', f'/dev/fd/{n}'):
+        os.chdir('/workspace')
+        try: os.chdir(path)
+        except OSError: continue
+        went += 1
+        here = os.getcwd()
+        assert not here.startswith('(unreachable)') and not os.path.exists('etc/shadow') and not os.path.exists('../etc/shadow'), (path, here)
+# The twin: to a directory of its own it does go.
+mine = os.open('/tmp', os.O_RDONLY)
+os.chdir(f'/proc/self/fd/{mine}'); assert os.getcwd() == '/tmp'
+print(went)
+";
+    assert_eq!(place.python_says("a", program).await, "0");
     // A shell that goes there stays inside.
     for number in 0..16 {
         let script = format!("cd /proc/self/fd/{number} 2>/dev/null || exit 0; /bin/pwd; ls -A . ..; cat etc/shadow ../etc/shadow");

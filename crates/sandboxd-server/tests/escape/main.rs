@@ -288,6 +288,7 @@ escape_from_docker! {
         the_service_changes_no_owner_and_no_mode_through_them,
     }
     entering_binary::{
+        nobody_catches_it,
         a_script_that_names_it_as_its_interpreter_gains_nothing,
     }
     leaked_descriptors::{
@@ -308,6 +309,7 @@ escape_from_docker! {
         it_opens_nothing_but_its_own,
         nothing_inside_is_a_credential,
     }
+    remains_of_another::{nothing_of_one_is_found_by_the_next}
     callers_paths::{no_path_of_a_caller_moves_the_border}
     deep_and_wide_trees::{
         every_operation_on_them_ends_and_they_go,

@@ -41,6 +41,7 @@ pub(crate) async fn it_is_used_behind_the_last_wall_only() {
         (&["/bin/sh", "-i"], json!({"ENV": "/workspace/rc"})),
         (&["/bin/bash", "--rcfile", "rc", "-i"], json!({})),
         (&["/usr/bin/python3", "-c", ""], json!({"PYTHONPATH": "/workspace"})),
+        (&["/usr/bin/python3", "-i"], json!({"PYTHONSTARTUP": "/workspace/sitecustomize.py"})),
         (&["/usr/bin/perl", "-e", "1"], json!({"PERL5OPT": "-MEarly", "PERL5LIB": "/workspace"})),
         (&["/workspace/early.so"], json!({})),
         (&["sh", "-c", shell], json!({"PATH": "/workspace:/usr/bin:/bin", "IFS": "/", "GCONV_PATH": "/workspace"})),

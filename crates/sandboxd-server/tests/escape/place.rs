@@ -34,7 +34,8 @@ tokio::task_local! {
     pub(crate) static FROM_POOL: ();
 }
 
-fn on_docker() -> bool {
+/// Whether the sandboxes of this test are an engine's containers.
+pub(crate) fn on_docker() -> bool {
     ON_DOCKER.try_with(|()| ()).is_ok()
 }
 

@@ -50,7 +50,36 @@ async fn every_route(place: &Place, id: &str, name: &str) -> Vec<(String, Reply)
     let path = format!("/sessions/{id}/files/write?path=/workspace/{name}/x");
     let reply = crate::wire::Request::new(place.addr, "POST", &path).token(TOKEN);
     replies.push((path, reply.body(b"written").send().await));
+    // Onto the name itself; a file in its place is made beside it, so nothing may have been followed.
+    let path = format!("/sessions/{id}/files/write?path=/workspace/{name}");
+    let reply = crate::wire::Request::new(place.addr, "POST", &path).token(TOKEN);
+    replies.push((path, reply.body(b"written").send().await));
     replies
+}
+
+/// The routes that see what a program inside would see, links resolved there: the host's file is at none of their ends, and
+/// a queue that nobody writes holds none of them up.
+async fn every_older_route(place: &Place, id: &str) {
+    for name in NAMES {
+        for (op, body) in [
+            ("exists", json!({ "path": name })),
+            ("ls", json!({ "path": name })),
+            ("read", json!({ "path": name })),
+            ("read_bytes", json!({ "path": name })),
+            ("edit", json!({ "path": name, "old_string": "canary", "new_string": "found" })),
+            ("grep", json!({ "path": name, "pattern": "canary-" })),
+            ("glob", json!({ "path": name, "pattern": "can*" })),
+        ] {
+            // A program's own read of a queue that it was told to read: it ends by the time that searches have.
+            if (op, *name) == ("grep", "queue") {
+                continue;
+            }
+            let reply = place.post(&format!("/sessions/{id}/{op}"), body).await;
+            assert!(!reply.text().contains(CANARY), "{op} on {name}: {}", reply.text());
+            assert_ne!(reply.status, 500, "{op} on {name}: {}", reply.text());
+        }
+    }
+    place.assert_outside_is_untouched();
 }
 
 async fn nothing_leads_out(place: &Place, id: &str) {
@@ -89,10 +118,16 @@ pub(crate) async fn no_route_follows_them_awake_or_asleep() {
     place.session("a").await;
     plant(&place, "a").await;
     nothing_leads_out(&place, "a").await;
+    every_older_route(&place, "a").await;
     place.session("b").await;
     let state = place.get("/sessions/a").await.ok();
     assert_eq!(state["state"], "hibernated", "{state}");
     nothing_leads_out(&place, "a").await;
+    // What is removed is the link, never what it leads to.
+    for name in NAMES {
+        place.post("/sessions/a/files/remove", json!({"path": format!("/workspace/{name}")})).await;
+    }
+    place.assert_outside_is_untouched();
     place.close().await;
 }
 

@@ -4,6 +4,7 @@ use super::http::Connection;
 use anyhow::{Context, bail};
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ pub(crate) struct Service {
     folder: PathBuf,
     binary: PathBuf,
     settings: Vec<(&'static str, String)>,
+    user: Option<u32>,
 }
 
 impl Service {
@@ -49,13 +51,44 @@ impl Service {
             .iter()
             .map(|(n, v)| (*n, (*v).to_owned()))
             .collect();
-        let (process, address) = spawn(binary, &folder, &settings)?;
+        Self::begin(binary.to_owned(), folder, settings, None)
+    }
+
+    /// As [`Service::start_with`], by a user without any privilege, which only root can do.
+    pub(crate) fn start_as(
+        binary: &Path,
+        settings: &[(&'static str, &str)],
+        user: u32,
+    ) -> anyhow::Result<Self> {
+        let folder = super::place::own_folder("service")?;
+        fs::create_dir_all(folder.join("workspaces"))?;
+        // The build's own directory may be closed to others.
+        let own = folder.join("sandboxd");
+        fs::copy(binary, &own).context("the binary")?;
+        for path in [&folder, &folder.join("workspaces"), &own] {
+            std::os::unix::fs::chown(path, Some(user), Some(user))?;
+        }
+        let settings = settings
+            .iter()
+            .map(|(n, v)| (*n, (*v).to_owned()))
+            .collect();
+        Self::begin(own, folder, settings, Some(user))
+    }
+
+    fn begin(
+        binary: PathBuf,
+        folder: PathBuf,
+        settings: Vec<(&'static str, String)>,
+        user: Option<u32>,
+    ) -> anyhow::Result<Self> {
+        let (process, address) = spawn(&binary, &folder, &settings, user)?;
         let mut service = Self {
             process,
             address,
             folder,
-            binary: binary.to_owned(),
+            binary,
             settings,
+            user,
         };
         service.wait_for_an_answer()?;
         Ok(service)
@@ -64,7 +97,8 @@ impl Service {
     /// Ends it, and starts it again on the same state.
     pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
         self.end();
-        (self.process, self.address) = spawn(&self.binary, &self.folder, &self.settings)?;
+        (self.process, self.address) =
+            spawn(&self.binary, &self.folder, &self.settings, self.user)?;
         self.wait_for_an_answer()
     }
 
@@ -101,10 +135,16 @@ fn spawn(
     binary: &Path,
     folder: &Path,
     settings: &[(&'static str, String)],
+    user: Option<u32>,
 ) -> anyhow::Result<(Child, SocketAddr)> {
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let log = fs::File::create(folder.join("log.txt"))?;
-    let process = Command::new(binary)
+    let mut command = Command::new(binary);
+    if let Some(user) = user {
+        command.uid(user).gid(user).env("HOME", folder);
+        command.env("TMPDIR", folder);
+    }
+    let process = command
         .args(["serve", "--listen", &address.to_string(), "--state-dir"])
         .arg(folder.join("state"))
         .env("SANDBOXD_TOKEN", TOKEN)
