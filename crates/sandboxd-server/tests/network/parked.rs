@@ -3,7 +3,7 @@
 use crate::home::{assert_online, bridged, house, python};
 use crate::lost_parts::end_below;
 use crate::rented::{House, Rented};
-use crate::world::{World, without_root};
+use crate::world::{World, in_containers, without_root};
 use sandboxd_server::backends::Kind;
 use sandboxd_server::id::SandboxId;
 
@@ -42,6 +42,12 @@ async fn address(sandbox: &Rented) -> String {
 pub(crate) async fn each_has_an_address_of_its_own_and_reaches_no_other(_: World) {
     let state = tempfile::tempdir().unwrap();
     let house = house(state.path()).await;
+    if in_containers() {
+        // That backend makes nothing before it is asked.
+        assert!(house.backend.pool().is_none());
+        house.close().await;
+        return;
+    }
     park(&house, 3).await;
     let one = take(&house).await.unwrap();
     let other = take(&house).await.unwrap();
