@@ -18,6 +18,8 @@ const ROUNDS_MIN: usize = 12;
 const UNCERTAINTY_MAX: f64 = 0.02;
 /// Samples of a slow contestant that there are at least.
 const SAMPLES_MIN: usize = 7;
+/// Nobody's cleaning up is waited for longer.
+const REST_MAX: Duration = Duration::from_millis(300);
 
 /// How much is spent on a race.
 #[derive(Debug, Clone, Copy)]
@@ -26,8 +28,19 @@ pub(crate) struct Effort {
     pub(crate) rounds_max: usize,
     /// Time at most, but for the smallest number of samples.
     pub(crate) time_max: Duration,
-    /// Between two turns, so that one's cleaning up does not fall into the next one's time.
+    /// Between two turns at least, so that one's cleaning up does not fall into the next one's time.
     pub(crate) pause: Duration,
+}
+
+impl Effort {
+    /// The pause after a turn that took so long with everything around it: an engine goes on with clearing away a
+    /// container after it has said that it is gone, and takes about as long for that as for all else.
+    fn rest_after(&self, took: Duration) -> Duration {
+        if self.pause.is_zero() {
+            return Duration::ZERO;
+        }
+        took.min(REST_MAX).max(self.pause)
+    }
 }
 
 /// Does the thing once, and says how long it took.
@@ -88,14 +101,14 @@ impl<'a> Race<'a> {
 
     /// Runs rounds until the medians are stable, or the effort is spent.
     pub(crate) fn run(mut self, effort: Effort, ruler: &Ruler) -> anyhow::Result<Results> {
-        self.warm_up(effort.pause)?;
+        self.warm_up(effort)?;
         self.share_out(effort);
         let began = Instant::now();
         for round in 0..effort.rounds_max {
             ruler.measure();
             for contestant in &mut self.contestants {
                 if contestant.failed.is_none() && round % contestant.stride == 0 {
-                    contestant.take_turn(effort.pause)?;
+                    contestant.take_turn(effort)?;
                 }
             }
             let enough = round + 1 >= ROUNDS_LEAST && began.elapsed() > effort.time_max;
@@ -106,11 +119,11 @@ impl<'a> Race<'a> {
         Ok(self.results())
     }
 
-    fn warm_up(&mut self, pause: Duration) -> anyhow::Result<()> {
+    fn warm_up(&mut self, effort: Effort) -> anyhow::Result<()> {
         for contestant in &mut self.contestants {
             let began = Instant::now();
             for done in 1..=WARM_UP_ROUNDS {
-                contestant.take_turn(pause)?;
+                contestant.take_turn(effort)?;
                 contestant.cost = began.elapsed() / done;
                 if contestant.failed.is_some() || began.elapsed() > WARM_UP_MAX {
                     break;
@@ -171,21 +184,15 @@ impl<'a> Race<'a> {
 }
 
 impl Contestant<'_> {
-    fn take_turn(&mut self, pause: Duration) -> anyhow::Result<()> {
-        if !pause.is_zero() {
-            std::thread::sleep(pause);
-        }
+    fn take_turn(&mut self, effort: Effort) -> anyhow::Result<()> {
+        let began = Instant::now();
         match (self.turn)() {
-            Ok(took) => {
-                self.samples.push(took);
-                Ok(())
-            }
-            Err(error) if self.ours => Err(error).with_context(|| self.who.clone()),
-            Err(error) => {
-                self.failed = Some(format!("{error:#}"));
-                Ok(())
-            }
+            Ok(took) => self.samples.push(took),
+            Err(error) if self.ours => return Err(error).with_context(|| self.who.clone()),
+            Err(error) => self.failed = Some(format!("{error:#}")),
         }
+        std::thread::sleep(effort.rest_after(began.elapsed()));
+        Ok(())
     }
 }
 
@@ -244,6 +251,17 @@ mod tests {
         let figure = results.whole("a").expect("ours was measured");
         assert_eq!(figure.rows[0].figures.count, ROUNDS_MIN);
         assert_eq!(turns, 3 + ROUNDS_MIN);
+    }
+
+    #[test]
+    fn whoever_takes_long_is_given_long_to_clear_away() {
+        let pause = Duration::from_millis(2);
+        let effort = Effort { pause, ..EFFORT };
+        assert_eq!(effort.rest_after(Duration::from_micros(50)), pause);
+        let long = Duration::from_millis(90);
+        assert_eq!(effort.rest_after(long), long);
+        assert_eq!(effort.rest_after(Duration::from_secs(9)), REST_MAX);
+        assert_eq!(EFFORT.rest_after(long), Duration::ZERO);
     }
 
     #[test]
