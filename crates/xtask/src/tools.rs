@@ -82,7 +82,7 @@ struct SystemTool {
     needed_for: &'static str,
 }
 
-const SYSTEM_TOOLS: [SystemTool; 8] = [
+const SYSTEM_TOOLS: [SystemTool; 9] = [
     SystemTool {
         probe: ("cc", &["--version"]),
         package: "gcc",
@@ -123,6 +123,11 @@ const SYSTEM_TOOLS: [SystemTool; 8] = [
         probe: ("docker-registry", &["--version"]),
         package: "docker-registry",
         needed_for: "pulling images",
+    },
+    SystemTool {
+        probe: ("musl-gcc", &["--version"]),
+        package: "musl-tools",
+        needed_for: "programs of another C library inside a sandbox",
     },
     SystemTool {
         probe: ("bsdtar", &["--version"]),

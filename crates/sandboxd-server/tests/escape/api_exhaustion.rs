@@ -1,8 +1,10 @@
 //! Ceilings passed by asking many times at once, and the service worn out by what it has to remember.
 
+use crate::fast::Fast;
 use crate::place::Place;
 use crate::wire::TOKEN;
 use futures::StreamExt as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
@@ -42,11 +44,6 @@ pub(crate) async fn ceilings_hold_against_many_at_once() {
 pub(crate) async fn what_is_too_long_or_never_ends_is_given_up() {
     let place = Place::open().await;
     place.session("a").await;
-    // Ids by the thousand, of sessions that there are not.
-    for number in 0..300 {
-        let reply = place.get(&format!("/sessions/none-{number}")).await;
-        assert_eq!(reply.status, 404);
-    }
     for id in ["x".repeat(65), "x".repeat(20_000), "é".repeat(64), "a b".to_owned(), String::new()] {
         let reply = place.post("/sessions", json!({ "session_id": id })).await;
         assert!([422, 431].contains(&reply.status), "{}", reply.text());
@@ -67,5 +64,61 @@ pub(crate) async fn what_is_too_long_or_never_ends_is_given_up() {
     assert_eq!(place.says("a", "echo served").await, "served");
     assert_eq!(place.get("/healthz").await.status, 200);
     drop(idle);
+    place.close().await;
+}
+
+/// What this process, and with it the service, has in memory, in bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix("kB").unwrap().trim().parse::<u64>().unwrap() * 1024
+}
+
+pub(crate) async fn nothing_is_remembered_of_a_hundred_thousand_ids() {
+    let place = Place::open().await;
+    place.session("a").await;
+    let mut connection = Fast::connect(place.addr).await;
+    let mut before = 0;
+    for batch in 0..1_000 {
+        // Buffers, caches and threads are there by now.
+        if batch == 200 {
+            before = resident();
+        }
+        let paths = (0..100).map(|number| format!("/sessions/none-{batch}-{number}"));
+        let statuses = connection.get_all(paths).await;
+        assert!(statuses.iter().all(|status| *status == 404), "{statuses:?}");
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} bytes for eighty thousand ids");
+    assert_eq!(place.says("a", "echo served").await, "served");
+    place.close().await;
+}
+
+pub(crate) async fn whoever_only_holds_a_connection_costs_little() {
+    /// Fewer where this process may not have descriptors for both ends of so many.
+    const IDLE: usize = 4_000;
+    const EACH_MAX: u64 = 64 * 1024;
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let most = limit.maximum.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+    let idle = IDLE.min(most.saturating_sub(500) / 2);
+    assert!(idle > 200, "{idle}");
+    let place = Place::open().await;
+    place.session("a").await;
+    let mut held = Vec::with_capacity(idle);
+    let before = resident();
+    for _ in 0..idle {
+        // Each has been served once, and stays.
+        let mut connection = Fast::connect(place.addr).await;
+        let statuses = connection.get_all(std::iter::once("/healthz".to_owned())).await;
+        assert_eq!(statuses, [200]);
+        held.push(connection);
+    }
+    // Both ends, since both are of this process.
+    let each = resident().saturating_sub(before) / idle as u64;
+    assert!(each < EACH_MAX, "{each} bytes for each of {idle}");
+    assert_eq!(place.says("a", "echo served").await, "served");
+    assert_eq!(held[0].get_all(std::iter::once("/healthz".to_owned())).await, [200]);
+    drop(held);
     place.close().await;
 }

@@ -2,7 +2,10 @@
 
 use crate::place::Place;
 use crate::wire::TOKEN;
+use rustix::fd::OwnedFd;
+use rustix::fs::inotify;
 use serde_json::json;
+use std::path::Path;
 
 /// Says that it was loaded, outside or inside.
 const LIBRARY: &str = r##"
@@ -10,6 +13,36 @@ const LIBRARY: &str = r##"
 #include <unistd.h>
 __attribute__((constructor)) static void loaded(void) { close(creat("/tmp/MARK", 0644)); }
 "##;
+
+/// Whoever opens files, seen by the kernel.
+struct Watch {
+    inotify: OwnedFd,
+}
+
+impl Watch {
+    fn over(directory: &Path) -> Self {
+        let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+        let inotify = inotify::init(flags).unwrap();
+        for below in ["", "etc", "lib", "bin", ".git", ".git/hooks", ".vscode"] {
+            inotify::add_watch(&inotify, directory.join(below), inotify::WatchFlags::OPEN).unwrap();
+        }
+        Self { inotify }
+    }
+
+    /// The files, directories left out, that were opened since this was asked last.
+    fn opened(&self) -> Vec<String> {
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.inotify, &mut buffer);
+        let mut files = Vec::new();
+        while let Ok(event) = events.next() {
+            if !event.events().contains(inotify::ReadFlags::ISDIR) {
+                let name = event.file_name().map(|name| name.to_string_lossy().into_owned());
+                files.push(name.unwrap_or_default());
+            }
+        }
+        files
+    }
+}
 
 pub(crate) async fn nothing_in_a_workspace_is_loaded_or_run_by_the_service() {
     let place = Place::open_with(&[("SANDBOXD_MAX_SESSIONS", "1"), ("SANDBOXD_EVICT_IDLE_AFTER", "0")]).await;
@@ -39,6 +72,24 @@ printf 'import os; os.system("touch /tmp/{mark}")\n' > sitecustomize.py; cp site
 "#
     );
     place.says("a", &plant).await;
+    let watch = Watch::over(&place.stored("a"));
+    // To sleep and awake, and looked at from outside: none of it is even opened.
+    for _ in 0..2 {
+        for op in ["ls", "tree"] {
+            place.post(&format!("/workspaces/a/{op}"), json!({"path": "."})).await.ok();
+        }
+        place.post("/sessions/a/files/list", json!({"path": "/workspace"})).await;
+        place.post("/sessions/a/files/stat", json!({"path": "/workspace/evil.so"})).await;
+        place.session("b").await;
+        assert_eq!(place.get("/sessions/a").await.ok()["state"], "hibernated");
+        place.ask(TOKEN, "DELETE", "/sessions/b?purge=true", None).await.nothing();
+        assert!(place.run("a", &["/bin/true"], json!({})).await.worked());
+    }
+    assert_eq!(watch.opened(), Vec::<String>::new());
+    // The twin: what is read is seen to be opened.
+    let body = json!({"path": "/workspace/.envrc"});
+    place.post("/sessions/a/files/read", body).await;
+    assert_eq!(watch.opened(), [".envrc"]);
     // Everything that the service does with files, awake, asleep and closed.
     for _ in 0..2 {
         for op in ["ls", "read", "read_bytes", "tree"] {

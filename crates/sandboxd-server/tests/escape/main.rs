@@ -206,6 +206,8 @@ escape! {
     api_exhaustion::{
         ceilings_hold_against_many_at_once,
         what_is_too_long_or_never_ends_is_given_up,
+        nothing_is_remembered_of_a_hundred_thousand_ids,
+        whoever_only_holds_a_connection_costs_little,
     }
     dashboard::{nothing_of_a_guests_is_markup_anywhere}
     hostile_archives::{none_unpacks_to_anywhere_else}

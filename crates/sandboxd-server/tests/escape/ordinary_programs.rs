@@ -12,6 +12,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("/usr/bin/node", "node -e \"const{execSync}=require('child_process');require('fs').mkdtempSync('/tmp/n');console.log(execSync('echo hi').toString().trim())\"", "hi"),
     ("/usr/bin/java", "mkdir j && cd j && echo 'class A{public static void main(String[] a)throws Exception{Thread t=new Thread(()->System.out.println(\"hi\"));t.start();t.join();}}' > A.java && java -Xmx64m A.java", "hi"),
     ("/usr/bin/gcc", "echo 'int main(){return 0;}' > c.c && gcc c.c -o c && ./c && echo built", "built"),
+    ("/usr/bin/musl-gcc", "echo 'int puts(const char*);int main(){return puts(\"hi\") < 0;}' > m.c && musl-gcc m.c -o m && ./m && musl-gcc -static m.c -o s && ./s", "hi\nhi"),
     ("/usr/bin/tar", "mkdir t && echo x > t/f && ln -s f t/l && tar -cf t.tar t && rm -r t && tar -xf t.tar && cat t/l", "x"),
     ("/usr/bin/gdb", "gdb -batch -ex 'break main' -ex run -ex 'print 6*7' ./c 2>/dev/null | grep -c '= 42'", "1"),
     ("/usr/bin/strace", "strace -o s.txt true; grep -c execve s.txt", "1"),

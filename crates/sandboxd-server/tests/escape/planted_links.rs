@@ -5,10 +5,18 @@ use crate::wire::{Reply, TOKEN};
 use serde_json::json;
 use std::os::unix::fs::MetadataExt as _;
 
-/// What is planted in the work directory.
+/// What is planted in the work directory from inside.
 const NAMES: &[&str] = &[
     "absolute", "upward", "passwd", "directory", "dangling", "loop", "queue", "socket", "magic", "cwd", "chain",
 ];
+/// A device file, which only the host's root can plant.
+const DEVICE: &str = "device";
+
+/// All that is planted.
+fn names() -> impl Iterator<Item = &'static str> {
+    let device = crate::ordinary::is_root().then_some(DEVICE);
+    NAMES.iter().copied().chain(device)
+}
 
 async fn plant(place: &Place, id: &str) {
     let canary = place.canary().display().to_string();
@@ -27,6 +35,19 @@ os.mkdir('sub'); os.symlink('..', 'sub/up'); os.symlink('{outside}', 'sub/out');
     assert_eq!(place.python_says(id, &program).await, "");
     // A file of the host's does not become one's own by a second name.
     none_works(place, id, &["ln /etc/hostname hard && ln /usr/bin/env hard", "ln /proc/1/status hard"]).await;
+    let stored = place.stored(id).join(DEVICE);
+    if crate::ordinary::is_root() && !stored.exists() {
+        // The memory of the machine.
+        let made = rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &stored,
+            rustix::fs::FileType::CharacterDevice,
+            rustix::fs::Mode::from_raw_mode(0o666),
+            rustix::fs::makedev(1, 1),
+        );
+        made.unwrap();
+        none_works(place, id, &["head -c 1 device", "echo x > device"]).await;
+    }
 }
 
 /// Every route that takes a path, on this one.
@@ -60,7 +81,7 @@ async fn every_route(place: &Place, id: &str, name: &str) -> Vec<(String, Reply)
 /// The routes that see what a program inside would see, links resolved there: the host's file is at none of their ends, and
 /// a queue that nobody writes holds none of them up.
 async fn every_older_route(place: &Place, id: &str) {
-    for name in NAMES {
+    for name in names() {
         for (op, body) in [
             ("exists", json!({ "path": name })),
             ("ls", json!({ "path": name })),
@@ -71,7 +92,7 @@ async fn every_older_route(place: &Place, id: &str) {
             ("glob", json!({ "path": name, "pattern": "can*" })),
         ] {
             // A program's own read of a queue that it was told to read: it ends by the time that searches have.
-            if (op, *name) == ("grep", "queue") {
+            if (op, name) == ("grep", "queue") {
                 continue;
             }
             let reply = place.post(&format!("/sessions/{id}/{op}"), body).await;
@@ -83,7 +104,7 @@ async fn every_older_route(place: &Place, id: &str) {
 }
 
 async fn nothing_leads_out(place: &Place, id: &str) {
-    for name in NAMES {
+    for name in names() {
         for (path, reply) in every_route(place, id, name).await {
             let text = reply.text();
             assert!(!text.contains(CANARY), "{path} on {name}: {text}");
@@ -124,7 +145,7 @@ pub(crate) async fn no_route_follows_them_awake_or_asleep() {
     assert_eq!(state["state"], "hibernated", "{state}");
     nothing_leads_out(&place, "a").await;
     // What is removed is the link, never what it leads to.
-    for name in NAMES {
+    for name in names() {
         place.post("/sessions/a/files/remove", json!({"path": format!("/workspace/{name}")})).await;
     }
     place.assert_outside_is_untouched();

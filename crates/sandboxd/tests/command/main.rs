@@ -14,6 +14,7 @@ mod networks;
 mod pool;
 mod remains;
 mod runtimes;
+mod secrets;
 mod serve;
 mod sessions;
 mod streams;
