@@ -6,6 +6,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+/// How wide that terminal is.
+const COLUMNS: usize = 100;
+
 /// Runs a command on a terminal of its own; what it wrote there is what is printed.
 const TERMINAL: &str = r"
 import fcntl, os, pty, struct, sys, termios
@@ -122,7 +125,8 @@ fn done(place: &Place, on_a_terminal: bool, env: &[(&str, &str)], words: &[&str]
     output
 }
 
-/// What is still to be read on a terminal when all was written to it: lines that were written over are gone.
+/// What is still to be read on a terminal when all was written to it: lines that were written over are gone. Whatever goes
+/// past the last column goes on in the next line.
 fn screen(said: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     let (mut row, mut column) = (0, 0);
@@ -159,6 +163,13 @@ fn screen(said: &str) -> Vec<String> {
                 }
             }
             letter => {
+                if column == COLUMNS {
+                    row += 1;
+                    column = 0;
+                    if row == lines.len() {
+                        lines.push(String::new());
+                    }
+                }
                 let mut line: Vec<char> = lines[row].chars().collect();
                 line.resize(line.len().max(column + 1), ' ');
                 line[column] = letter;
@@ -186,7 +197,7 @@ fn a_pull_shows_a_bar_on_a_terminal_and_lines_in_a_log() {
         );
         // The bars are gone at the end, and what came of it stays.
         let left = screen(&said);
-        assert_eq!(left.len(), 2, "{left:?}");
+        assert_eq!(left.len(), 2, "{left:?} of {said:?}");
         assert!(left[0].starts_with("1 of 1 layers to fetch, "), "{left:?}");
         assert!(left[1].starts_with(&format!("{name}  sha256:")), "{left:?}");
         done(&place, false, &[], &["image", "rm", &name]);
