@@ -62,6 +62,9 @@ pub(crate) enum Command {
     /// Say what this host can do, what a missing thing costs, and how to get it
     #[command(long_about = texts::DOCTOR, after_long_help = texts::DOCTOR_AFTER)]
     Doctor(DoctorArguments),
+    /// Ask the service on this host whether it lives: 0 is yes, 1 is no
+    #[command(long_about = texts::HEALTHCHECK, after_long_help = texts::HEALTHCHECK_AFTER)]
+    Healthcheck(HealthcheckArguments),
     /// Print a completion script for a shell
     #[command(after_long_help = texts::COMPLETIONS_AFTER)]
     Completions(CompletionsArguments),
@@ -227,6 +230,18 @@ pub(crate) struct DoctorArguments {
     /// One probe, in a process of its own that doctor starts: it enters namespaces that end with it
     #[arg(long, hide = true, value_name = "PROBE")]
     pub(crate) probe: Option<String>,
+}
+
+/// `sandboxd healthcheck`
+#[derive(Debug, Args)]
+pub(crate) struct HealthcheckArguments {
+    /// Address and port to ask [default: where the configuration has the service listen]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Configuration file (TOML) of the service
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// `sandboxd completions`

@@ -28,5 +28,9 @@ pub(crate) const TIMEOUT_SECONDS_MAX: u64 = 30 * 24 * 3_600;
 pub(crate) const PROBE_SECONDS_MAX: u64 = 10;
 /// How long a Docker socket may take to answer doctor, in milliseconds.
 pub(crate) const DOCKER_ANSWER_MILLIS: u64 = 2_000;
+/// How long the service may take to answer a probe of its health, in seconds.
+pub(crate) const HEALTH_SECONDS_MAX: u64 = 5;
+/// What is read of that answer at most, in bytes: its first line is all that counts.
+pub(crate) const HEALTH_ANSWER_BYTES_MAX: usize = 1024;
 
 const _: () = assert!(KILL_GRACE_MILLIS < END_GRACE_MILLIS);

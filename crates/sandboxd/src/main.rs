@@ -7,6 +7,7 @@
 //! - [`session`]: what sessions have on disk.
 //! - [`runtime`]: what the configuration allows, made ready beforehand.
 //! - [`doctor`]: what this host can do.
+//! - [`healthcheck`]: whether the service lives.
 //! - [`completions`]: for shells.
 //! - [`sandbox`]: sandboxes of this process's own, for `run` and `doctor`.
 //! - [`shown`]: what is told while an image is made ready.
@@ -20,6 +21,7 @@ mod arguments;
 mod completions;
 mod doctor;
 mod failure;
+mod healthcheck;
 mod image;
 mod limits;
 mod output;
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Ok(Command::Session(arguments)) => session::session(&arguments),
         Ok(Command::Runtime(arguments)) => runtime::runtime(&arguments),
         Ok(Command::Doctor(arguments)) => doctor::doctor(&arguments),
+        Ok(Command::Healthcheck(arguments)) => healthcheck::healthcheck(&arguments),
         Ok(Command::Completions(arguments)) => completions::completions(&arguments),
         Err(answer) => answer.give(),
     }

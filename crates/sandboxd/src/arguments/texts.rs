@@ -91,6 +91,25 @@ Examples:
   sudo sandboxd doctor --state-dir /var/lib/sandboxd
   sandboxd doctor --json | jq '.checks[] | select(.state != \"yes\")'";
 
+/// Above the flags of `sandboxd healthcheck`.
+pub(super) const HEALTHCHECK: &str = "\
+Ask the service on this host whether it lives, by GET /healthz, for five seconds at most.
+
+Where it listens is read as `sandboxd serve` reads it: from SANDBOXD_* variables and the configuration file. One that was \
+told by flags is asked with --listen. For the probe of a container, whose image has no other program to ask with.";
+
+/// Below the flags of `sandboxd healthcheck`.
+pub(super) const HEALTHCHECK_AFTER: &str = "\
+Exit codes:
+  0  it lives
+  1  it does not, or nobody could be asked: one line on stderr says why
+  2  wrong usage
+
+Examples:
+  sandboxd healthcheck
+  sandboxd healthcheck --config /etc/sandboxd.toml
+  sandboxd healthcheck --listen 127.0.0.1:9000";
+
 /// Below `sandboxd completions`.
 pub(super) const COMPLETIONS_AFTER: &str = "\
 Examples:

@@ -8,6 +8,7 @@ mod confined;
 mod doctor;
 mod endings;
 mod exit_codes;
+mod health;
 mod images;
 mod json;
 mod networks;
