@@ -1,5 +1,5 @@
-//! An engine of a test's own, which can be restarted, killed and filled without harm to others: without any network of
-//! its own, and with one small image.
+//! An engine of a test's own, which can be restarted, killed and filled without harm to others: on a bridge of its own,
+//! without any packet rule, and with one small image.
 
 use crate::place::until;
 use crate::rented::small_root;
@@ -94,6 +94,27 @@ impl OwnEngine {
         EngineAddress::Sockets(vec![self.socket()])
     }
 
+    /// What its bridge is called, where it has one: as its place, which nobody else has.
+    fn bridge(&self) -> String {
+        let name = self.place.path().file_name().unwrap();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Makes the bridge, where it is not there yet. No container is ever on it.
+    fn make_bridge(&self) {
+        let bridge = self.bridge();
+        if Path::new("/sys/class/net").join(&bridge).exists() {
+            return;
+        }
+        for words in [
+            ["link", "add", &bridge, "type", "bridge"],
+            ["address", "add", "192.0.2.1/24", "dev", &bridge],
+        ] {
+            let made = Command::new("ip").args(words).status().unwrap();
+            assert!(made.success(), "{words:?}");
+        }
+    }
+
     fn command(&self) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "TERM"]);
@@ -116,8 +137,9 @@ impl OwnEngine {
                     "--pidfile",
                     &self.at("pid"),
                 ]);
-                // Of the network of this host it touches nothing.
-                command.args(["--bridge", "none", "--iptables=false", "--ip6tables=false"]);
+                // One without a bridge removes the bridge of every other engine of this host.
+                command.args(["--bridge", &self.bridge()]);
+                command.args(["--iptables=false", "--ip6tables=false"]);
                 command.args(["--ip-forward=false", "--ip-masq=false"]);
                 command.args(words);
             }
@@ -141,6 +163,9 @@ impl OwnEngine {
 
     /// Starts it, also once more, and waits until it answers.
     pub(crate) async fn begin(&mut self) {
+        if matches!(self.kind, Kind::Docker(..)) {
+            self.make_bridge();
+        }
         let log = File::create(self.at("log")).unwrap();
         let mut command = self.command();
         command.stdin(Stdio::null()).process_group(0);
@@ -244,6 +269,10 @@ impl Drop for OwnEngine {
             let _ = self.says(&["rm", "--force", container]);
         }
         self.stop();
+        let _ = Command::new("ip")
+            .args(["link", "delete", &self.bridge()])
+            .stderr(Stdio::null())
+            .status();
         // What it mounted for itself, where it left that.
         for name in ["data/overlay", "data", "exec", "run"] {
             let _ = Command::new("umount")

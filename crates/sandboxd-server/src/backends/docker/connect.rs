@@ -311,18 +311,17 @@ fn words_of(error: &Error) -> String {
     printable(&words)
 }
 
-/// Text of the engine's: not longer than a few lines, and nothing in it that a terminal or a log would obey.
+/// Text of the engine's: not longer than a few lines, and nothing in it that a terminal or a log would obey. Of one that is
+/// too long the middle is left out: what failed stands at its beginning, and why at its end.
 pub(super) fn printable(text: &str) -> String {
-    let mut short: String = text
-        .trim()
-        .chars()
-        .take(ENGINE_TEXT_CHARS_MAX)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    if text.trim().chars().nth(ENGINE_TEXT_CHARS_MAX).is_some() {
-        short.push('…');
+    let harmless = |c: char| if c.is_control() { ' ' } else { c };
+    let text: Vec<char> = text.trim().chars().map(harmless).collect();
+    if text.len() <= ENGINE_TEXT_CHARS_MAX {
+        return text.into_iter().collect();
     }
-    short
+    let (first, rest) = text.split_at(ENGINE_TEXT_CHARS_MAX / 2);
+    let (_, last) = rest.split_at(rest.len() - ENGINE_TEXT_CHARS_MAX / 2);
+    first.iter().chain(&['…']).chain(last).collect()
 }
 
 fn is_denied(error: &Error) -> bool {
@@ -451,9 +450,11 @@ mod tests {
     #[test]
     fn the_engines_words_are_short_and_do_nothing() {
         assert_eq!(printable(" a\nb\u{1b}[31m "), "a b [31m");
-        let long = printable(&"x".repeat(ENGINE_TEXT_CHARS_MAX + 1));
+        let whole = format!("what{}why", "x".repeat(ENGINE_TEXT_CHARS_MAX - 7));
+        assert_eq!(printable(&whole), whole);
+        let long = printable(&format!("what{}why", "é".repeat(ENGINE_TEXT_CHARS_MAX)));
         assert_eq!(long.chars().count(), ENGINE_TEXT_CHARS_MAX + 1);
-        assert!(long.ends_with('…'));
+        assert!(long.starts_with("what") && long.contains('…') && long.ends_with("why"));
     }
 
     #[test]
