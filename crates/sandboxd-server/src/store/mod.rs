@@ -180,6 +180,9 @@ const OWN_ENTRIES: &[&str] = &[
     "instances",
     "layers",
     "ranges",
+    "build-caches",
+    "engine-state",
+    "adopted",
 ];
 
 /// The lock, also where a command that looks whether it is held has it for a moment.
@@ -323,6 +326,11 @@ mod tests {
         set(0o700);
         drop(Store::open(&path).unwrap());
         std::fs::remove_file(path.join("somebodys-file")).unwrap();
+        // What backends begin with before the store is opened is nobody else's either.
+        std::fs::write(path.join("engine-state"), b"").unwrap();
+        for name in ["instances", "adopted", "build-caches"] {
+            std::fs::create_dir(path.join(name)).unwrap();
+        }
         set(0o755);
         drop(Store::open(&path).unwrap());
         assert_eq!(mode(&path), 0o700);

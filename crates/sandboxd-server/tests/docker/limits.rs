@@ -27,6 +27,9 @@ async fn a_container_has_the_walls_and_ceilings_that_are_asked_for() {
     assert_eq!(host.nano_cpus, Some(2_000_000_000));
     assert_eq!(host.pids_limit, Some(512));
     assert_eq!(host.network_mode.as_deref(), Some("none"));
+    // Nothing that is mounted on one side later shows on the other.
+    let mount = &looked.mounts.unwrap()[0];
+    assert_eq!(mount.propagation.as_deref(), Some("rprivate"));
     let executable = "cp /bin/true /tmp/t && /tmp/t && id -u && stat -c %u .";
     assert_eq!(place.out(&id, executable).await, "1000\n1000\n");
     let status = place.out(&id, "cat /proc/self/status").await;

@@ -4,7 +4,9 @@
 
 mod builds;
 mod ceilings;
+mod compose;
 mod confined;
+mod container;
 mod doctor;
 mod endings;
 mod exit_codes;

@@ -351,8 +351,9 @@ fn bind(source: &str, target: &str) -> Mount {
         bind_options: Some(MountBindOptions {
             // A missing one is an error, never an empty directory.
             create_mountpoint: Some(false),
-            // Nothing that is mounted in one later shows in the other.
-            propagation: Some(bollard::models::MountBindOptionsPropagationEnum::RPRIVATE),
+            // Engines make such a mount private where nothing is said; but below Docker's own directory, where volumes lie,
+            // it refuses who says that, and takes what is mounted on its side later along. Never the other way round.
+            propagation: None,
             ..MountBindOptions::default()
         }),
         ..Mount::default()
