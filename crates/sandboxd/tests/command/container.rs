@@ -15,9 +15,11 @@ use tempfile::TempDir;
 
 /// The service's token.
 const TOKEN: &str = "the-token-of-a-container";
-/// An image that the tests' engine has, and the built-in list of runtimes names.
+/// A runtime of the built-in list, whose image the tests' engine has.
 const RUNTIME: &str = "python";
 
+/// It, and it with what a service in a container has not got.
+const RUNTIMES: &str = "python=python:3.12-slim,out=python:3.12-slim;network_mode=bridge,little=python:3.12-slim;disk_limit=100m";
 /// How long a service may take until its image's own probe says that it lives.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(90);
 
@@ -310,6 +312,7 @@ async fn it_is_nobody_special_where_the_group_of_the_socket_lets_it_in() {
     let base = [
         format!("--volume={socket}:/var/run/docker.sock"),
         format!("--env=SANDBOXD_TOKEN={TOKEN}"),
+        format!("--env=SANDBOXD_RUNTIMES={RUNTIMES}"),
         "--cap-drop=ALL".to_owned(),
         "--security-opt=no-new-privileges:true".to_owned(),
         "--read-only".to_owned(),
@@ -326,6 +329,16 @@ async fn it_is_nobody_special_where_the_group_of_the_socket_lets_it_in() {
     let sandbox = sandbox.build().expect("a sandbox");
     assert_eq!(said(&sandbox, "echo $((6 * 7))").await, "42\n");
     sandbox.purge().await.expect("it goes");
+    // What a service in a container cannot do it refuses, with the reason.
+    for (runtime, why) in [
+        ("out", "the service runs in a container"),
+        ("little", "disk cannot be enforced here"),
+    ] {
+        let sandbox = stage.service(&name).sandbox().runtime(runtime);
+        let sandbox = sandbox.build().expect("a sandbox");
+        let refusal = sandbox.start().await.expect_err("it is refused");
+        assert!(format!("{refusal:?}").contains(why), "{refusal:?}");
+    }
     stage.docker(&["rm", "--force", &name]);
 
     // Without the group it has nothing to say to the engine, and says that.
