@@ -112,8 +112,9 @@ async fn read(
     exchange: &mut FileExchange,
 ) -> Result<(), Failed> {
     let mut reading = files.read(path, limit)?;
-    exchange.answer(FileAnswer::Content).await?;
-    let size = usize::try_from(reading.entry().size).unwrap_or(usize::MAX);
+    let size = reading.entry().size;
+    exchange.answer(FileAnswer::Content { size }).await?;
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
     let room = size.saturating_add(1);
     let mut buffer = vec![0; room.clamp(FILE_READ_BYTES_LEAST, FILE_READ_BYTES)];
     loop {

@@ -5,6 +5,7 @@
 //! only itself.
 
 use crate::channel::Channel;
+use crate::content::FileContent;
 use crate::frame::{self, Frame, FrameError, Tag};
 use crate::limits::{
     ANSWER_BYTES_MAX, ENTRIES_PER_BATCH, HELLO_SECONDS_MAX, NAME_BYTES_MAX, OPEN_SECONDS_MAX,
@@ -18,7 +19,7 @@ use crate::message::{
 use crate::run;
 pub use crate::run::{Output, RunEvents, RunInput};
 use crate::substream::{Broken, FrameReader, FrameWriter, Hold, halves};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use serde::Serialize;
 use std::future::Future;
 use std::sync::Arc;
@@ -185,41 +186,27 @@ impl Client {
         path: &[u8],
         limit: u64,
     ) -> Result<Bytes, FileFailure> {
+        self.begin_read(rule, path, limit).await?.whole().await
+    }
+
+    /// Begins to read a file, at most `limit` bytes: its size is known then, and its content comes when it is asked for.
+    ///
+    /// # Errors
+    /// As of [`Client::read`].
+    pub async fn begin_read(
+        &self,
+        rule: PathRule,
+        path: &[u8],
+        limit: u64,
+    ) -> Result<FileContent, FileFailure> {
         let mut opened = self.file(rule, path, FileOp::Read { limit }).await?;
         match opened.answer().await? {
-            FileAnswer::Content => {}
-            other => return Err(unexpected(other)),
-        }
-        let mut content = BytesMut::new();
-        let mut first = None;
-        loop {
-            let frame = patient(opened.reader.expect()).await?;
-            match frame.tag {
-                Tag::Content => {
-                    let length = content
-                        .len()
-                        .saturating_add(first.as_ref().map_or(0, Bytes::len));
-                    if as_u64(length).saturating_add(as_u64(frame.payload.len())) > limit {
-                        return Err(protocol("more content than was asked for"));
-                    }
-                    match first.take() {
-                        // A small file is one frame: hand it on as it came.
-                        None if content.is_empty() => first = Some(frame.payload),
-                        None => content.extend_from_slice(&frame.payload),
-                        Some(start) => {
-                            content.extend_from_slice(&start);
-                            content.extend_from_slice(&frame.payload);
-                        }
-                    }
-                }
-                Tag::Message => match answer(&frame)? {
-                    FileAnswer::Done => break,
-                    other => return Err(unexpected(other)),
-                },
-                Tag::Stdout | Tag::Stderr => return Err(protocol("a stream in a file's content")),
+            FileAnswer::Content { size } if size <= limit => {
+                Ok(FileContent::new(opened, size, limit))
             }
+            FileAnswer::Content { .. } => Err(protocol("a larger file than was asked for")),
+            other => Err(unexpected(other)),
         }
-        Ok(first.unwrap_or_else(|| content.freeze()))
     }
 
     /// Replaces a file atomically.
@@ -451,7 +438,9 @@ async fn within<T>(
 }
 
 /// Waits as long as a guest may be silent within an operation.
-async fn patient<T>(work: impl Future<Output = Result<T, LinkError>>) -> Result<T, LinkError> {
+pub(crate) async fn patient<T>(
+    work: impl Future<Output = Result<T, LinkError>>,
+) -> Result<T, LinkError> {
     within(SILENCE_SECONDS_MAX, work).await
 }
 
@@ -464,7 +453,7 @@ pub(crate) fn sent(result: Result<(), Broken>) -> Result<(), LinkError> {
     }
 }
 
-fn answer(frame: &Frame) -> Result<FileAnswer, LinkError> {
+pub(crate) fn answer(frame: &Frame) -> Result<FileAnswer, LinkError> {
     if frame.tag != Tag::Message {
         return Err(LinkError::Protocol(
             "raw bytes where a message belongs".to_owned(),
@@ -473,18 +462,18 @@ fn answer(frame: &Frame) -> Result<FileAnswer, LinkError> {
     frame::message(&frame.payload).map_err(|error| LinkError::Protocol(error.to_string()))
 }
 
-fn unexpected(answer: FileAnswer) -> FileFailure {
+pub(crate) fn unexpected(answer: FileAnswer) -> FileFailure {
     match answer {
         FileAnswer::Error(error) => error.into(),
         FileAnswer::Done
-        | FileAnswer::Content
+        | FileAnswer::Content { .. }
         | FileAnswer::Entry(_)
         | FileAnswer::Entries { .. }
         | FileAnswer::Path(_) => protocol("an answer to another question"),
     }
 }
 
-fn protocol(how: &str) -> FileFailure {
+pub(crate) fn protocol(how: &str) -> FileFailure {
     LinkError::Protocol(how.to_owned()).into()
 }
 
@@ -496,6 +485,6 @@ fn plain_name(name: &[u8]) -> bool {
         && !name.iter().any(|byte| matches!(byte, b'/' | 0))
 }
 
-fn as_u64(length: usize) -> u64 {
+pub(crate) fn as_u64(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }

@@ -8,12 +8,13 @@
 //!
 //! - [`message`]: the words.
 //! - [`frame`]: their bytes, without I/O; fuzzed, since both sides treat the other's bytes as hostile.
-//! - [`client`]: the daemon's half.
+//! - [`client`]: the daemon's half; [`content`] is a file that it reads piece by piece.
 //! - [`server`]: the guest's half, and the trait [`server::Guest`] that a guest implements.
 //! - [`limits`]: every number of this crate.
 
 mod channel;
 pub mod client;
+pub mod content;
 pub mod frame;
 pub mod limits;
 mod link;

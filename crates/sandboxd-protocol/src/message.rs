@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The generation of these words. Stated by both sides in their first frame.
-pub const GENERATION: u16 = 2;
+pub const GENERATION: u16 = 3;
 
 /// The first message on a substream: what the daemon wants done on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,7 +234,11 @@ pub enum FileAnswer {
     /// Done; also the end of a read's content.
     Done,
     /// Content follows as raw frames.
-    Content,
+    Content {
+        /// How many bytes the file had when it was opened. It may grow or shrink while it is read, and some have content
+        /// that their size says nothing of (those of `/proc`).
+        size: u64,
+    },
     /// One entry.
     Entry(Entry),
     /// A directory's entries (a batch; the last batch has `more` false).

@@ -161,6 +161,12 @@ pub const HIBERNATE_SECONDS_MAX: u64 = 120;
 pub const STOP_SECONDS_MAX: u64 = 20;
 /// How long one small file operation may take, in seconds.
 pub const FILE_SECONDS_MAX: u64 = 30;
+/// From this size on a file is read piece by piece while it is sent, in bytes; a smaller one is read first.
+pub const CONTENT_PIECES_BYTES_MIN: u64 = 256 * 1024;
+/// How many bytes of a stored file are read at once then.
+pub const STORED_PIECE_BYTES: usize = 256 * 1024;
+/// How long such a file may take to be sent, in seconds, as long as a body may take to come.
+pub const CONTENT_SECONDS_MAX: u64 = BODY_SECONDS_MAX;
 /// How long a guest whose file operation took too long has to show that it is still there, in seconds.
 pub const GUEST_ANSWER_SECONDS_MAX: u64 = 5;
 /// How long a stop waits for its run to appear, in milliseconds.

@@ -102,7 +102,7 @@ fn entry() -> impl Strategy<Value = Entry> {
 fn answer() -> impl Strategy<Value = FileAnswer> {
     prop_oneof![
         Just(FileAnswer::Done),
-        Just(FileAnswer::Content),
+        any::<u64>().prop_map(|size| FileAnswer::Content { size }),
         entry().prop_map(FileAnswer::Entry),
         (vec(entry(), 0..8), any::<bool>())
             .prop_map(|(entries, more)| FileAnswer::Entries { entries, more }),

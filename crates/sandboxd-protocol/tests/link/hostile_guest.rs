@@ -192,14 +192,15 @@ async fn a_run_out_of_order_is_an_error() {
 
 #[tokio::test]
 async fn a_file_answer_that_lies_is_an_error() {
-    let content = word(&FileAnswer::Content);
+    let content = word(&FileAnswer::Content { size: 10 });
     let long = vec![1; 11];
     let cases = [
         word(&FileAnswer::Done),
         word(&RunEvent::Started),
+        word(&FileAnswer::Content { size: 11 }),
         [content.clone(), raw(Tag::Content, &long)].concat(),
         [content.clone(), raw(Tag::Stdout, b"x")].concat(),
-        [content.clone(), word(&FileAnswer::Content)].concat(),
+        [content.clone(), content.clone()].concat(),
         [content, vec![1, 0, 0, 0, 0x10]].concat(),
     ];
     for answer in cases {

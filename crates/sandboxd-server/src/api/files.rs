@@ -84,7 +84,7 @@ async fn native(app: &App, id: &SessionId, path: String, op: NativeFile) -> Answ
 fn response(done: NativeDone, path: String) -> Result<Response, Failure> {
     Ok(match done {
         NativeDone::Done => answer::nothing(),
-        NativeDone::Content(content) => answer::bytes(content, "application/octet-stream"),
+        NativeDone::Content(content) => answer::content(content, "application/octet-stream"),
         NativeDone::Entry(entry) => answer::json(&file_entry(&entry, path)),
         NativeDone::Path(path) => answer::json(&api::RealPath { path }),
         NativeDone::Entries(entries) => {

@@ -10,7 +10,7 @@ use super::run::{limit, text_of};
 use super::text;
 use crate::id::SessionId;
 use crate::sessions::{
-    ExecDone, FollowDone, FollowError, FollowFile, Happened, Limited, NativeDone, UseError,
+    Content, ExecDone, FollowDone, FollowError, FollowFile, Happened, Limited, NativeDone, UseError,
 };
 use axum::extract::State;
 use base64::Engine as _;
@@ -232,7 +232,7 @@ pub(super) async fn content(
     let limit = app.sessions.service().max_read_bytes;
     let done = follow(app, id, path, FollowFile::Read { limit }).await?;
     Ok(done.and_then(|done| match done.answer {
-        NativeDone::Content(content) => Ok((done.path, content)),
+        NativeDone::Content(Content::Whole(content)) => Ok((done.path, content)),
         _ => Err(FileError::Invalid("no content".to_owned())),
     }))
 }

@@ -3,18 +3,20 @@
 //! A native operation is done by the guest while the sandbox runs, and by the descriptor walk on the stored workspace
 //! otherwise. Both apply one rule, so the client cannot tell.
 
+use super::content::{Content, Origin, Pieces, Record};
 use super::detail::Detail;
 use super::runs::own;
 use super::spec::user_of;
 use super::table::Shared;
 use super::visit::{Reached, Visit};
 use super::words::{
-    FollowDone, FollowError, FollowFile, Happened, NativeDone, NativeError, NativeFile, UseError,
+    FollowDone, FollowError, FollowFile, NativeDone, NativeError, NativeFile, UseError,
 };
 use crate::config::Service;
 use crate::id::SessionId;
 use crate::limits::{
-    FILE_SECONDS_MAX, GUEST_ANSWER_SECONDS_MAX, LIST_ENTRIES_MAX, WORKSPACE_SECONDS_MAX,
+    CONTENT_PIECES_BYTES_MIN, FILE_SECONDS_MAX, GUEST_ANSWER_SECONDS_MAX, LIST_ENTRIES_MAX,
+    WORKSPACE_SECONDS_MAX,
 };
 use crate::runtimes::Source;
 use rustix::io::Errno;
@@ -61,25 +63,33 @@ pub(super) async fn native(
     if op.writes() && !writes {
         return Err(FileError::HandBack(HandBack::Denied).into());
     }
-    let visit = Visit::begin(shared, id)?;
-    let began = Instant::now();
-    let name = op.name();
-    let target = path.to_owned();
+    let mut record = Record::new(Visit::begin(shared, id)?, op.name(), path.to_owned());
     let work = async move {
-        let done = native_on(&visit, &service, &target, op).await;
-        visit.shared.metrics.file_op(name, began.elapsed());
-        let (ok, detail) = outcome(&done);
-        let happened = Happened {
-            op: name,
-            target,
-            ok,
-            detail,
-            took: began.elapsed(),
-        };
-        visit.shared.log(&visit.id, Some(visit.serial), happened);
-        Ok::<_, UseError>(done)
+        let found = native_on(&record.visit, &service, &record.target, op).await;
+        match &found {
+            Ok(Found::Done(_)) => record.tell(true, String::new()),
+            // Told when it has gone out.
+            Ok(Found::Large(_)) => {}
+            Err(error) => record.tell(false, word_for(error).to_owned()),
+        }
+        Ok::<_, UseError>(found.map(|found| match found {
+            Found::Done(done) => done,
+            Found::Large(origin) => {
+                let pieces = Pieces::new(origin, record);
+                NativeDone::Content(Content::Pieces(Box::new(pieces)))
+            }
+        }))
     };
     own(shared, id, work).await?
+}
+
+/// What a native operation came to.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// It is done.
+    Done(NativeDone),
+    /// A large content, of which nothing has come yet.
+    Large(Origin),
 }
 
 async fn native_on(
@@ -87,7 +97,7 @@ async fn native_on(
     service: &Service,
     path: &str,
     op: NativeFile,
-) -> Result<NativeDone, NativeError> {
+) -> Result<Found, NativeError> {
     let inner = inner_path(path, &service.work_dir)?;
     let limit = service.max_read_bytes;
     if let NativeFile::Write(content) = &op
@@ -100,9 +110,15 @@ async fn native_on(
         let rule = PathRule::Beneath {
             root: service.work_dir.clone().into_bytes(),
         };
-        let asked = ask(&reached.client, rule, inner.as_bytes(), op.clone(), limit);
+        let asked = async {
+            if matches!(op, NativeFile::Read) {
+                return begin_read(&reached, rule, inner.as_bytes(), limit).await;
+            }
+            let done = ask(&reached.client, rule, inner.as_bytes(), op.clone(), limit).await;
+            Ok(Found::Done(absolute(done?, &service.work_dir)))
+        };
         match patient(asked, answers(&reached.client)).await {
-            Ok(done) => return Ok(absolute(done, &service.work_dir)),
+            Ok(found) => return Ok(found),
             Err(FileFailure::File(error)) => return Err(error.into()),
             // The files are still there: the walk serves them.
             Err(FileFailure::Link(error)) => {
@@ -116,9 +132,27 @@ async fn native_on(
         .clone()
         .native(visit.id.clone(), inner, op, limit);
     match timeout(Duration::from_secs(WORKSPACE_SECONDS_MAX), walked).await {
-        Ok(done) => Ok(absolute(done?, &service.work_dir)),
+        Ok(found) => Ok(match found? {
+            Found::Done(done) => Found::Done(absolute(done, &service.work_dir)),
+            large @ Found::Large(_) => large,
+        }),
         Err(_) => Err(FileError::Os(rustix::io::Errno::TIMEDOUT.raw_os_error()).into()),
     }
+}
+
+/// Begins to read by a guest. A small file is read at once.
+async fn begin_read(
+    reached: &Reached,
+    rule: PathRule,
+    path: &[u8],
+    limit: u64,
+) -> Result<Found, FileFailure> {
+    let content = reached.client.begin_read(rule, path, limit).await?;
+    if content.size() >= CONTENT_PIECES_BYTES_MIN {
+        return Ok(Found::Large(Origin::Guest(content, reached.clone())));
+    }
+    let content = Content::Whole(content.whole().await?);
+    Ok(Found::Done(NativeDone::Content(content)))
 }
 
 /// A resolved path comes relative to the work directory; the client sees it as the sandbox does.
@@ -239,7 +273,7 @@ fn link_failed(visit: &Visit, reached: &Reached, error: &LinkError) -> UseError 
 
 /// Waits for an operation, no longer than a client does. One that takes longer is given up (a large tree may take its time),
 /// and the guest is asked whether it is still there: only one that does not answer that either is none.
-async fn patient<T>(
+pub(super) async fn patient<T>(
     work: impl Future<Output = Result<T, FileFailure>>,
     answers: impl Future<Output = bool>,
 ) -> Result<T, FileFailure> {
@@ -253,7 +287,7 @@ async fn patient<T>(
 }
 
 /// Whether a guest answers the smallest of questions.
-async fn answers(client: &Client) -> bool {
+pub(super) async fn answers(client: &Client) -> bool {
     let asked = client.stat(PathRule::Follow, b"/").await;
     !matches!(asked, Err(FileFailure::Link(_)))
 }
@@ -271,7 +305,9 @@ async fn ask(
         PathRule::Follow => FOLLOW_MODE,
     };
     Ok(match op {
-        NativeFile::Read => NativeDone::Content(client.read(rule, path, limit).await?),
+        NativeFile::Read => {
+            NativeDone::Content(Content::Whole(client.read(rule, path, limit).await?))
+        }
         NativeFile::Write(content) => {
             client.write(rule, path, content, mode, true).await?;
             NativeDone::Done
@@ -314,14 +350,13 @@ impl NativeFile {
     }
 }
 
-/// The activity log's words for how a native operation came out.
-fn outcome(done: &Result<NativeDone, NativeError>) -> (bool, String) {
-    let detail = match done {
-        Ok(_) => return (true, String::new()),
-        Err(NativeError::BadPath(_)) => "ValueError",
-        Err(NativeError::Use(_)) => "sandbox gone",
-        Err(NativeError::Off) => "native files off",
-        Err(NativeError::File(error)) => match error {
+/// The activity log's words for a native operation that failed.
+fn word_for(error: &NativeError) -> &'static str {
+    match error {
+        NativeError::BadPath(_) => "ValueError",
+        NativeError::Use(_) => "sandbox gone",
+        NativeError::Off => "native files off",
+        NativeError::File(error) => match error {
             FileError::HandBack(_) => "via the sandbox",
             FileError::NotFound => "not found",
             FileError::IsADirectory => "IsADirectoryError",
@@ -334,8 +369,7 @@ fn outcome(done: &Result<NativeDone, NativeError>) -> (bool, String) {
             | FileError::NoSpace
             | FileError::Os(_) => "OSError",
         },
-    };
-    (false, detail.to_owned())
+    }
 }
 
 #[cfg(test)]

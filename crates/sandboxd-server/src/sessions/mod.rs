@@ -1,7 +1,7 @@
 //! Who rents what until when.
 //!
 //! A request walks: [`Sessions`] (asked by `api`) → `visit` (counted as in flight; wakes and heals) → `runs` or `files`
-//! (what is done inside) or `opening` (the checks of an open). What a session may become is decided in `state` and
+//! (what is done inside; `content` is a file on its way out) or `opening` (the checks of an open). What a session may become is decided in `state` and
 //! `admission`, which are pure; `table` holds all of it, each session's `detail` too, under one lock that nobody holds over
 //! I/O; `owner` makes and removes sandboxes, one task per session that holds one, and writes into the `ledger`, as the
 //! `journal` does for what may be written a moment late; `recovery` takes up what an earlier daemon has written; `reaper`
@@ -10,6 +10,7 @@
 mod admission;
 mod chores;
 mod clock_jump;
+mod content;
 mod detail;
 mod events;
 mod files;
@@ -33,6 +34,9 @@ mod usage;
 mod visit;
 mod words;
 
+pub(crate) use content::Origin;
+pub use content::{BrokenOff, Content, Pieces};
+pub(crate) use files::Found;
 pub use ledger::{Activity, Ledger, LedgerError, MemoryLedger, Record, Recorded, Standing};
 pub use limited::{Limit, Limited, Meanwhile, RunEnd};
 pub use readiness::Readiness;

@@ -24,7 +24,7 @@ pub(super) struct Visit {
 
 /// A sandbox that runs, and the way to its guest.
 #[derive(Debug, Clone)]
-pub(super) struct Reached {
+pub(crate) struct Reached {
     pub(super) sandbox: SandboxId,
     pub(super) client: Client,
     pub(super) meter: Arc<dyn Meter>,

@@ -1,5 +1,6 @@
 //! The words of this room: what is asked of it, and what it answers. No HTTP, no JSON.
 
+use super::content::Content;
 use super::ledger::LedgerError;
 use super::limited::Limited;
 use crate::backends::{Enforced, SandboxSpec, Usage};
@@ -323,12 +324,12 @@ pub enum NativeFile {
 }
 
 /// What a native file operation gave.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub enum NativeDone {
     /// Nothing to say.
     Done,
     /// Content.
-    Content(Bytes),
+    Content(Content),
     /// One entry.
     Entry(Entry),
     /// Entries, sorted by name.
@@ -391,7 +392,7 @@ pub enum FollowFile {
 }
 
 /// What a [`FollowFile`] gave. `path` is the absolute path that was meant.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct FollowDone {
     /// The absolute path that was meant.
     pub path: String,

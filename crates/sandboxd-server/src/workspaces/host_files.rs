@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rustix::io::Errno;
-use sandboxd_files::{Files, NewFiles, Part, Wanted};
+use sandboxd_files::{Files, NewFiles, Part, Reading, Wanted};
 use sandboxd_protocol::message::{Entry, FileError};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -41,6 +41,11 @@ impl HostFiles {
     pub(crate) fn read(&self, path: &str, limit: u64) -> Result<Bytes, FileError> {
         let mut reading = self.files.read(path.as_bytes(), limit)?;
         Ok(reading.rest()?.into())
+    }
+
+    /// Opens a file to be read in steps.
+    pub(super) fn begin_read(&self, path: &str, limit: u64) -> Result<Reading, FileError> {
+        self.files.read(path.as_bytes(), limit)
     }
 
     pub(crate) fn write(

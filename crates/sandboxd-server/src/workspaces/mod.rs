@@ -3,22 +3,24 @@
 //!
 //! - [`Workspaces`]: makes, finds, ages and removes them, and walks them for a session without a sandbox.
 //! - `archive`: reads them for the operator, whether a session exists or not.
-//! - `host_files`: the native file rule on one directory, by the descriptor walk.
+//! - `host_files`: the native file rule on one directory, by the descriptor walk; `content`: a large file of it, in pieces.
 //! - [`mod@stored`]: what there is, seen from beside the service.
 //!
 //! Each operation runs on a thread of its own; what it holds is held until that thread is done, also when nobody waits
 //! for it any more.
 
 mod archive;
+mod content;
 mod host_files;
 mod stored;
 
+pub(crate) use content::StoredContent;
 pub(crate) use host_files::HostFiles;
 pub use stored::{Stored, stored};
 
 use crate::id::SessionId;
-use crate::limits::LIST_ENTRIES_MAX;
-use crate::sessions::{NativeDone, NativeError, NativeFile};
+use crate::limits::{CONTENT_PIECES_BYTES_MIN, LIST_ENTRIES_MAX};
+use crate::sessions::{Content, Found, NativeDone, NativeError, NativeFile, Origin};
 use host_files::to_io;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, Timestamps, UTIME_NOW, openat};
 use rustix::io::Errno;
@@ -196,19 +198,25 @@ impl Workspaces {
     ///
     /// # Errors
     /// The contract's table of answers, as a guest would give them.
-    pub async fn native(
+    pub(crate) async fn native(
         self,
         id: SessionId,
         inner: String,
         op: NativeFile,
         limit: u64,
-    ) -> Result<NativeDone, NativeError> {
+    ) -> Result<Found, NativeError> {
         let root = self.root.ok_or(NativeError::Off)?;
         let walk = tokio::task::spawn_blocking(move || {
             let files = root.files(&id).map_err(|_| FileError::NotFound)?;
             let files = HostFiles::new(files, root.owner);
-            Ok::<_, FileError>(match op {
-                NativeFile::Read => NativeDone::Content(files.read(&inner, limit)?),
+            Ok::<_, FileError>(Found::Done(match op {
+                NativeFile::Read => {
+                    let mut file = files.begin_read(&inner, limit)?;
+                    if file.entry().size >= CONTENT_PIECES_BYTES_MIN {
+                        return Ok(Found::Large(Origin::Stored(StoredContent::new(file))));
+                    }
+                    NativeDone::Content(Content::Whole(file.rest()?.into()))
+                }
                 NativeFile::Write(content) => {
                     files.write(&inner, &content, NEW_FILE_MODE, true)?;
                     NativeDone::Done
@@ -227,7 +235,7 @@ impl Workspaces {
                     files.remove(&inner)?;
                     NativeDone::Done
                 }
-            })
+            }))
         });
         let walked = walk.await.map_err(|_| FileError::HandBack(HandBack::Os))?;
         Ok(walked?)

@@ -8,6 +8,7 @@ mod budgets;
 mod document;
 mod figures;
 mod files;
+mod large_files;
 mod lifetime;
 mod order;
 mod policy;

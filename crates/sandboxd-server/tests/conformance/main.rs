@@ -80,6 +80,8 @@ conformance! {
     }
     files::{
         what_is_written_is_read_from_both_sides,
+            a_large_file_is_read_while_it_comes,
+            a_large_file_that_changes_while_it_is_read_is_cut_or_broken_off,
         a_large_file_goes_both_ways,
         the_native_rule_is_one_awake_and_asleep,
         what_is_removed_is_the_thing_itself,

@@ -172,7 +172,7 @@ async fn a_guest_that_lies_about_files_is_not_believed() {
     let NativeDone::Content(content) = read else {
         panic!("{read:?}");
     };
-    assert_eq!(content, "true\n");
+    assert_eq!(content.whole().await.unwrap(), "true\n");
     world.until("ended", |w| !w.view("a").alive).await;
     assert_eq!(world.out("a", "cat f").await, "true\n");
 

@@ -3,7 +3,7 @@
 use crate::support::{World, sid};
 use sandboxd_protocol::message::{FileError, HandBack, Kind};
 use sandboxd_server::sessions::{
-    FollowError, FollowFile, NativeDone, NativeError, NativeFile, UseError,
+    Content, FollowError, FollowFile, NativeDone, NativeError, NativeFile, UseError,
 };
 
 async fn native(world: &World, path: &str, op: NativeFile) -> Result<NativeDone, NativeError> {
@@ -12,7 +12,7 @@ async fn native(world: &World, path: &str, op: NativeFile) -> Result<NativeDone,
 
 fn content(done: NativeDone) -> String {
     match done {
-        NativeDone::Content(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+        NativeDone::Content(Content::Whole(bytes)) => String::from_utf8(bytes.to_vec()).unwrap(),
         other => panic!("{other:?}"),
     }
 }

@@ -5,6 +5,7 @@
 )]
 
 mod bad_days;
+mod content;
 mod crash;
 mod crowd;
 mod files;

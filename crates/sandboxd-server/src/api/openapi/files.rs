@@ -24,6 +24,10 @@ pub(super) fn routes() -> Vec<Described> {
     };
     vec![
         native("/sessions/{session_id}/files/read", "read_file", "Read a file")
+            .about(
+                "A large file is sent while it is read: as many bytes as it had when it was opened, which the length says. One that \
+                 becomes shorter meanwhile, or whose sandbox goes, is broken off with its connection.",
+            )
             .takes::<PathRequest>(path())
             .gives_bytes("Its bytes.")
             .refuses(refusals::MISSING),

@@ -122,10 +122,11 @@ impl MemoryGuest {
         exchange: &mut FileExchange,
     ) -> Result<(), LetGo> {
         let FileRequest { rule, path, op } = request;
+        let off = self.switches.size_off();
         // The strict rule is the walk's: one function for both executors.
         if let (PathRule::Beneath { .. }, Some(host)) = (&rule, &self.files.workspace) {
             let inner = String::from_utf8_lossy(&path).into_owned();
-            return answer_from_host(host, &inner, op, exchange).await;
+            return answer_from_host(host, &inner, op, exchange, off).await;
         }
         let path = match self.path_of(&rule, &path) {
             Ok(path) => path,
@@ -133,7 +134,7 @@ impl MemoryGuest {
         };
         let files = &self.files;
         let answer = match op {
-            FileOp::Read { limit } => return send(exchange, files.read(&path), limit).await,
+            FileOp::Read { limit } => return send(exchange, files.read(&path), limit, off).await,
             FileOp::Write {
                 mode,
                 parents,
@@ -177,10 +178,11 @@ async fn answer_from_host(
     inner: &str,
     op: FileOp,
     exchange: &mut FileExchange,
+    size_off: i64,
 ) -> Result<(), LetGo> {
     let answer = match op {
         FileOp::Read { limit } => {
-            return send(exchange, host.read(inner, limit), limit).await;
+            return send(exchange, host.read(inner, limit), limit, size_off).await;
         }
         FileOp::Write {
             mode,
@@ -218,6 +220,7 @@ async fn send(
     exchange: &mut FileExchange,
     content: Result<Bytes, FileError>,
     limit: u64,
+    size_off: i64,
 ) -> Result<(), LetGo> {
     let content = content.and_then(|content| {
         let size = content.len() as u64;
@@ -228,7 +231,8 @@ async fn send(
     });
     match content {
         Ok(content) => {
-            exchange.answer(FileAnswer::Content).await?;
+            let size = (content.len() as u64).saturating_add_signed(size_off);
+            exchange.answer(FileAnswer::Content { size }).await?;
             exchange.content(&content).await?;
             exchange.answer(FileAnswer::Done).await
         }

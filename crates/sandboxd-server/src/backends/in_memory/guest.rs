@@ -38,7 +38,7 @@ const TERMINATED: u8 = 143;
 #[derive(Debug)]
 pub(super) struct MemoryGuest {
     pub(super) files: Files,
-    switches: Arc<SandboxSwitches>,
+    pub(super) switches: Arc<SandboxSwitches>,
     running: AtomicU64,
     started: AtomicU64,
 }

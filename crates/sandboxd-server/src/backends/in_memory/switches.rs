@@ -5,7 +5,7 @@ use crate::id::SandboxId;
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -45,6 +45,8 @@ pub(super) struct SandboxSwitches {
     deaf: AtomicBool,
     /// File operations are answered with something else.
     lies: AtomicBool,
+    /// So many bytes more, or less, than there are is what files are said to have.
+    size_off: AtomicI64,
     /// Output limits are not kept.
     floods: AtomicBool,
     /// What the meter shows.
@@ -79,6 +81,9 @@ impl SandboxSwitches {
     }
     pub(super) fn lies(&self) -> bool {
         self.lies.load(Ordering::Relaxed)
+    }
+    pub(super) fn size_off(&self) -> i64 {
+        self.size_off.load(Ordering::Relaxed)
     }
     pub(super) fn floods(&self) -> bool {
         self.floods.load(Ordering::Relaxed)
@@ -199,6 +204,13 @@ impl Switches {
     /// Every guest that exists answers file operations with something else.
     pub fn make_guests_lie(&self) {
         self.each(|switches| &switches.lies);
+    }
+
+    /// Every guest that exists says of a file that is read that it has so many bytes more than it has, or less.
+    pub fn misstate_sizes(&self, by: i64) {
+        for switches in self.set().sandboxes.values() {
+            switches.size_off.store(by, Ordering::Relaxed);
+        }
     }
 
     /// Every guest that exists ignores output limits.

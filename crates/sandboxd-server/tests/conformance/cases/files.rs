@@ -6,7 +6,8 @@ use sandboxd_files::Wanted;
 use sandboxd_protocol::message::{FileError, HandBack, Kind as FileKind};
 use sandboxd_server::backends::{Ceiling, Enforcement};
 use sandboxd_server::sessions::{
-    ArchiveError, FollowDone, FollowError, FollowFile, NativeDone, NativeError, NativeFile, RunDone,
+    ArchiveError, BrokenOff, Content, FollowDone, FollowError, FollowFile, NativeDone, NativeError,
+    NativeFile, Pieces, RunDone,
 };
 use std::time::Duration;
 
@@ -16,9 +17,85 @@ async fn native(place: &Place, path: &str, op: NativeFile) -> Result<NativeDone,
 
 async fn read(place: &Place, path: &str) -> Bytes {
     match native(place, path, NativeFile::Read).await.unwrap() {
-        NativeDone::Content(content) => content,
+        NativeDone::Content(content) => content.whole().await.unwrap(),
         other => panic!("{other:?}"),
     }
+}
+
+/// A large file that is being read.
+async fn begin(place: &Place, path: &str) -> Box<Pieces> {
+    match native(place, path, NativeFile::Read).await.unwrap() {
+        NativeDone::Content(Content::Pieces(pieces)) => pieces,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is left of it, and how it ends.
+async fn rest(mut pieces: Box<Pieces>) -> (Vec<u8>, Result<(), BrokenOff>) {
+    let mut content = Vec::new();
+    loop {
+        match pieces.next().await {
+            Ok(Some(piece)) => content.extend_from_slice(&piece),
+            Ok(None) => return (content, Ok(())),
+            Err(error) => return (content, Err(error)),
+        }
+    }
+}
+
+pub(crate) async fn a_large_file_is_read_while_it_comes(kind: Kind) {
+    const SIZE: usize = 4 * 1024 * 1024 + 1;
+    let place = Place::open(kind).await;
+    place.session("a").await;
+    let content: Vec<u8> = (0..=250).cycle().take(SIZE).collect();
+    for asleep in [false, true] {
+        let write = NativeFile::Write(content.clone().into());
+        native(&place, "/workspace/large", write).await.unwrap();
+        if asleep {
+            place.sessions.hibernate(&sid("a")).await.unwrap();
+        }
+        let pieces = begin(&place, "/workspace/large").await;
+        assert_eq!(pieces.size(), SIZE as u64);
+        // It is in use meanwhile, and not after.
+        if !asleep {
+            place.sessions.hibernate(&sid("a")).await.unwrap_err();
+        }
+        let (got, end) = rest(pieces).await;
+        assert!(got == content, "{asleep}: {} bytes", got.len());
+        assert_eq!(end, Ok(()));
+        // Another file in its place does no harm to a reading that has begun.
+        let pieces = begin(&place, "/workspace/large").await;
+        let write = NativeFile::Write("small".into());
+        native(&place, "/workspace/large", write).await.unwrap();
+        let (got, end) = rest(pieces).await;
+        assert!(got == content, "{asleep}: {} bytes", got.len());
+        assert_eq!(end, Ok(()));
+    }
+    place.close().await;
+}
+
+pub(crate) async fn a_large_file_that_changes_while_it_is_read_is_cut_or_broken_off(kind: Kind) {
+    const SIZE: usize = 4 * 1024 * 1024;
+    let place = Place::open(kind).await;
+    place.session("a").await;
+    let write = || NativeFile::Write(vec![b'x'; SIZE].into());
+    native(&place, "/workspace/large", write()).await.unwrap();
+    if place.has_processes() {
+        let mut pieces = begin(&place, "/workspace/large").await;
+        pieces.next().await.unwrap().unwrap();
+        place.out("a", "echo more >> large").await;
+        let mut left = rest(pieces).await;
+        assert_eq!(left.1, Ok(()));
+        assert!(left.0.len() < SIZE && left.0.iter().all(|&byte| byte == b'x'));
+
+        native(&place, "/workspace/large", write()).await.unwrap();
+        let mut pieces = begin(&place, "/workspace/large").await;
+        pieces.next().await.unwrap().unwrap();
+        place.out("a", "truncate -s 1 large").await;
+        left = rest(pieces).await;
+        assert_eq!(left.1, Err(BrokenOff::Shrunk));
+        assert!(left.0.len() < SIZE);
+    }
+    place.close().await;
 }
 
 async fn error(place: &Place, path: &str, op: NativeFile) -> FileError {
@@ -300,7 +377,9 @@ pub(crate) async fn any_path_is_reached_in_era_a(kind: Kind) {
     let read = follow("/tmp/other", FollowFile::Read { limit: 100 })
         .await
         .unwrap();
-    assert!(matches!(read.answer, NativeDone::Content(content) if content == "three\n"));
+    assert!(
+        matches!(read.answer, NativeDone::Content(Content::Whole(content)) if content == "three\n")
+    );
     let missing = follow("/tmp/none", FollowFile::Stat).await.unwrap_err();
     assert_eq!(missing, FollowError::File(FileError::NotFound));
     let large = follow("/tmp/other", FollowFile::Read { limit: 3 })
@@ -322,7 +401,9 @@ pub(crate) async fn any_path_is_reached_in_era_a(kind: Kind) {
         let read = follow("link", FollowFile::Read { limit: 100 })
             .await
             .unwrap();
-        assert!(matches!(read.answer, NativeDone::Content(content) if content == "two\n"));
+        assert!(
+            matches!(read.answer, NativeDone::Content(Content::Whole(content)) if content == "two\n")
+        );
     }
     place.close().await;
 }
