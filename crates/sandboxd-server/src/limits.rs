@@ -109,6 +109,8 @@ pub const ENGINE_CONNECT_SECONDS_MAX: u64 = 10;
 pub const ENGINE_ASK_SECONDS_MAX: u64 = 10;
 /// How long it may take to make, start or remove one container, in seconds.
 pub const ENGINE_ACT_SECONDS_MAX: u64 = 30;
+/// How long it may say nothing while it fetches an image, in seconds. The last of a large layer is unpacked in silence.
+pub const ENGINE_SILENCE_SECONDS_MAX: u64 = 600;
 /// How long it may take for anything at all, in seconds.
 pub const ENGINE_SECONDS_MOST: u64 = 7_200;
 /// Longest text of the engine's that is repeated, in characters.
@@ -335,6 +337,7 @@ const _: () = assert!(
 );
 const _: () = assert!(SHUTDOWN_BACKEND_SECONDS < SHUTDOWN_SECONDS_MAX);
 const _: () = assert!(ENGINE_ACT_SECONDS_MAX < CREATE_SECONDS_MAX);
+const _: () = assert!(ENGINE_SILENCE_SECONDS_MAX < IMAGE_PULL_SECONDS_MAX);
 const _: () = assert!(ENGINE_ASK_SECONDS_MAX < STOP_SECONDS_MAX);
 const _: () = assert!(STOP_GRACE_MILLIS < RUN_END_GRACE_MILLIS);
 const _: () = assert!(RUN_END_GRACE_MILLIS < ANSWER_GRACE_SECONDS * 1_000);

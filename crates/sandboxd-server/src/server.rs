@@ -101,6 +101,20 @@ impl Server {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
         let store = Store::open(&config.state_dir)?;
+        Self::start_in(store, config, backend, clock).await
+    }
+
+    /// As [`Server::start`], in a state directory that is held already, so that a second daemon is refused before its backend
+    /// does anything.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub async fn start_in(
+        store: Store,
+        config: Config,
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StartError> {
         let (token, token_file) = token(&config, &store)?;
         let listen = |cause| StartError::Listen {
             address: config.listen,

@@ -20,9 +20,11 @@ use crate::sandbox::{backend, not_enforced_line};
 use sandboxd_server::backends::{
     Backend, Capabilities, Ceiling, Enforcement, Network, PreparedImage,
 };
+use sandboxd_server::clock::SystemClock;
 use sandboxd_server::config::{Config, Flags, Layers, Outlook, print_config};
 use sandboxd_server::server::Server;
 use sandboxd_server::sessions::sandbox_spec;
+use sandboxd_server::store::Store;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +94,7 @@ fn flags(arguments: &ServeArguments) -> Flags {
 async fn until_asked(config: Config) -> Result<ExitCode, Failure> {
     let mut signals =
         Signals::hear().map_err(|error| failed(format!("cannot hear signals: {error}")))?;
+    let store = Store::open(&config.state_dir).map_err(failed)?;
     let backend = backend(&config)
         .await
         .map_err(|failure| failed(failure.text))?;
@@ -100,7 +103,8 @@ async fn until_asked(config: Config) -> Result<ExitCode, Failure> {
     let without_network = without_network(&config, &capabilities);
     let drain = Duration::from_secs(config.drain_timeout);
     let outlook = outlook(&config);
-    let server = match Server::start(config, Arc::clone(&backend)).await {
+    let started = Server::start_in(store, config, Arc::clone(&backend), Arc::new(SystemClock));
+    let server = match started.await {
         Ok(server) => server,
         Err(error) => {
             give_up(&*backend).await;

@@ -97,8 +97,8 @@ const QUEUE_BYTES: i64 = 819_200;
 /// The engine counts CPUs in billionths, and takes no fewer than a hundredth.
 const NANO: f64 = 1e9;
 const CPUS_LEAST: f64 = 0.01;
-/// The least weight that it takes.
-const SHARES_LEAST: u64 = 2;
+/// The least and the greatest weight that the kernel has; what is beyond is refused by runtimes.
+const SHARES: (u64, u64) = (2, 262_144);
 
 /// What the backend knows beside the specification.
 #[derive(Debug)]
@@ -274,7 +274,7 @@ pub(super) fn limits(spec: &SandboxSpec, abilities: &Abilities) -> Result<Limits
             .map(|cpus| nano_cpus(cpus.value, processors)),
         cpu_shares: value(
             spec.cpu_shares.map(|asked| Asked {
-                value: asked.value.max(SHARES_LEAST),
+                value: asked.value.clamp(SHARES.0, SHARES.1),
                 ..asked
             }),
             abilities.cpu_shares,

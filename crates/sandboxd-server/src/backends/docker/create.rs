@@ -170,7 +170,7 @@ async fn make(
         reach_out(inner, &join, &container).await?;
         link
     };
-    let counters = counters(engine, &container).await;
+    let counters = counters(engine, &container).await?;
     let tally = Tally::new();
     let counting = places.count(inner, id, spec, counters.as_ref(), &tally);
     let sandbox = Sandbox {
@@ -552,12 +552,14 @@ async fn copy_guest_in(
 }
 
 /// What the kernel counts of a container, where it can be read.
-async fn counters(engine: &Engine, container: &str) -> Option<Arc<Counters>> {
+async fn counters(engine: &Engine, container: &str) -> Result<Option<Arc<Counters>>, EngineError> {
     if !engine.is_local() {
-        return None;
+        return Ok(None);
     }
-    let pid = first_process(engine, container).await.ok()??;
-    Counters::find(container, pid).map(Arc::new)
+    let pid = first_process(engine, container).await?;
+    Ok(pid
+        .and_then(|pid| Counters::find(container, pid))
+        .map(Arc::new))
 }
 
 /// What is in place for this sandbox: of the ceilings, those that it has.

@@ -143,6 +143,14 @@ fn limits_are_what_the_engines_host_has() {
     assert_eq!(fewer.nano_cpus, Some(1_000_000_000));
     assert_eq!(fewer.memory_swap, None);
     assert_eq!(of(&spec(), &Abilities::default()), Limits::default());
+    // The kernel has no more and no less weight, and runtimes refuse what is beyond.
+    for (said, meant) in [(1, 2), (1024, 1024), (262_145, 262_144)] {
+        let weighed = SandboxSpec {
+            cpu_shares: asked(said, true),
+            ..spec()
+        };
+        assert_eq!(of(&weighed, &abilities()).cpu_shares, Some(meant));
+    }
     let too_much = SandboxSpec {
         pids: asked(u64::MAX, true),
         ..spec()

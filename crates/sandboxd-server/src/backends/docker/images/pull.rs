@@ -1,14 +1,18 @@
 //! Fetching an image: the engine does it, with the credentials that `docker login` left on this host.
 
 use crate::backends::docker::connect::{Engine, failed, printable};
+use crate::limits::ENGINE_SILENCE_SECONDS_MAX;
 use crate::runtimes::images::reference::{DEFAULT_REGISTRY, Reference};
 use crate::runtimes::images::{Credential, Event, Progress, Settings, credential};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bollard::auth::DockerCredentials;
+use bollard::errors::Error;
 use bollard::models::CreateImageInfo;
 use bollard::query_parameters::CreateImageOptionsBuilder;
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
+use std::pin::pin;
+use std::time::Duration;
 
 /// What the engine is to call the registry that has no name.
 const DOCKERS_OWN: &str = "https://index.docker.io/v1/";
@@ -24,11 +28,26 @@ pub(super) async fn pull(
     let options = CreateImageOptionsBuilder::default()
         .from_image(&name.to_string())
         .build();
-    let mut told = engine
+    let told = engine
         .client()
         .create_image(Some(options), None, credentials);
+    hear(told, progress).await
+}
+
+/// Hears what the engine says to the end. It says how far it is many times a second: one that says nothing for long hangs.
+async fn hear(
+    told: impl Stream<Item = Result<CreateImageInfo, Error>>,
+    progress: &dyn Progress,
+) -> Result<(), String> {
+    let mut told = pin!(told);
     let mut last = String::new();
-    while let Some(step) = told.next().await {
+    let silence = Duration::from_secs(ENGINE_SILENCE_SECONDS_MAX);
+    loop {
+        let next = tokio::time::timeout(silence, told.next()).await;
+        let next = next.map_err(|_| {
+            format!("fetching the image: the container engine has said nothing for {ENGINE_SILENCE_SECONDS_MAX} s")
+        })?;
+        let Some(step) = next else { return Ok(()) };
         let step = step.map_err(|error| failed("fetching the image", &error).to_string())?;
         let line = line(&step);
         // A layer in the middle of something says so many times a second.
@@ -37,7 +56,6 @@ pub(super) async fn pull(
             last = line;
         }
     }
-    Ok(())
 }
 
 /// What the engine says, without how far it is.
@@ -128,6 +146,26 @@ mod tests {
         // In one of three places.
         let garbled = ["~", "a~", "aa~"].map(|text| is_garbled(&with_password(text)));
         assert_eq!(garbled.iter().filter(|&&garbled| garbled).count(), 1);
+    }
+
+    struct Unheard;
+
+    impl Progress for Unheard {
+        fn event(&self, _: Event<'_>) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_falls_silent_is_not_waited_for_to_the_last() {
+        let step = || Ok(CreateImageInfo::default());
+        // Slow is not silent.
+        let slow = futures::stream::iter(0..10).then(|_| async move {
+            tokio::time::sleep(Duration::from_secs(ENGINE_SILENCE_SECONDS_MAX - 1)).await;
+            step()
+        });
+        assert_eq!(hear(slow, &Unheard).await, Ok(()));
+        let hung = futures::stream::iter([step()]).chain(futures::stream::pending());
+        let why = hear(hung, &Unheard).await.unwrap_err();
+        assert!(why.contains("has said nothing for"), "{why}");
     }
 
     #[test]
