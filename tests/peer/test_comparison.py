@@ -52,8 +52,9 @@ class Comparison(unittest.TestCase):
     def test_every_listed_label_is_a_request(self) -> None:
         known = {record["label"] for era in "ab" for record in compare.recorded(era)}
         for era in "ab":
-            for entry in compare.accepted(era):
-                self.assertEqual(set(entry.labels) - known, set())
+            for backend in ("namespaces", "docker"):
+                for entry in compare.accepted(era, backend):
+                    self.assertEqual(set(entry.labels) - known, set())
 
 
 if __name__ == "__main__":

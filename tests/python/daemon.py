@@ -9,6 +9,8 @@ import subprocess
 import time
 import urllib.request
 
+import backend
+
 BINARY = os.environ.get("SANDBOXD_BINARY", "")
 TOKEN = "service-token-of-the-tests"
 START_SECONDS = 30
@@ -28,7 +30,7 @@ class Daemon:
         self.state_dir = folder / "state"
         self.workspace_root = folder / "workspaces"
         self.log_path = folder / "log.txt"
-        self.settings = settings
+        self.settings = backend.settings() | settings
         self.url = ""
         self.process: subprocess.Popen[bytes] | None = None
         self.workspace_root.mkdir(parents=True, exist_ok=True)
@@ -91,5 +93,13 @@ class Daemon:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.terminate()
+        try:
+            if self.process is not None and self.process.poll() is None:
+                self.terminate()
+        finally:
+            self.remove_kept()
+
+    def remove_kept(self) -> None:
+        """Containers that wait for a next start of this state directory, which there will not be."""
+        for container in backend.containers(self.state_dir, "--all"):
+            backend.docker("rm", "--force", "--volumes", container)

@@ -17,7 +17,7 @@ struct Step {
 }
 
 /// The order: what fails soonest first, and the release build before those who use it.
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 15] = [
     Step {
         name: "tools",
         about: "what the tests need from the system",
@@ -85,10 +85,22 @@ const STEPS: [Step; 13] = [
         work: python,
     },
     Step {
+        name: "python-docker",
+        about: "the same, with sandboxes by a container engine",
+        quick: false,
+        work: python_docker,
+    },
+    Step {
         name: "peer",
         about: "the Python service's own tests, against the release build",
         quick: false,
         work: peer,
+    },
+    Step {
+        name: "peer-docker",
+        about: "the same, with sandboxes by a container engine",
+        quick: false,
+        work: peer_docker,
     },
     Step {
         name: "fuzz",
@@ -111,7 +123,7 @@ fn quick() -> Vec<String> {
 pub(crate) fn list() -> ExitCode {
     for step in &STEPS {
         say(&format!(
-            "{:8} {}{}",
+            "{:13} {}{}",
             step.name,
             step.about,
             if step.quick { " (quick)" } else { "" }
@@ -269,8 +281,22 @@ fn release() -> anyhow::Result<Outcome> {
 
 /// The suites below `tests/python`, each with the environment it runs in.
 const SUITES: [&str; 3] = ["era_a", "era_b", "service"];
+/// Why an ordinary user has no engine.
+const NO_ENGINE: &str = "only root can make the images of the tests: run this step as root";
 
 fn python() -> anyhow::Result<Outcome> {
+    clients(None)
+}
+
+fn python_docker() -> anyhow::Result<Outcome> {
+    match engine::host()? {
+        Some(host) => clients(Some(&host)),
+        None => Ok(Outcome::Skipped(NO_ENGINE.to_owned())),
+    }
+}
+
+/// The suites of `tests/python`, with sandboxes by the engine at this address, or by the service itself.
+fn clients(engine: Option<&str>) -> anyhow::Result<Outcome> {
     let binary = built_binary()?;
     let mut failed = Vec::new();
     for suite in SUITES {
@@ -281,6 +307,10 @@ fn python() -> anyhow::Result<Outcome> {
             .current_dir(root().join("tests/python"))
             .env("SANDBOXD_BINARY", &binary)
             .env("PYTHONDONTWRITEBYTECODE", "1");
+        match engine {
+            Some(host) => command.env("TESTS_DOCKER_HOST", host),
+            None => command.env_remove("TESTS_DOCKER_HOST"),
+        };
         if let Err(error) = report::run(&mut command) {
             failed.push(format!("{suite}: {error:#}"));
         }
@@ -296,6 +326,18 @@ fn peer() -> anyhow::Result<Outcome> {
         let why = "they need root filesystems, which only root can make";
         return Ok(Outcome::Skipped(why.to_owned()));
     }
+    python_service(None)
+}
+
+fn peer_docker() -> anyhow::Result<Outcome> {
+    match engine::host()? {
+        Some(host) => python_service(Some(&host)),
+        None => Ok(Outcome::Skipped(NO_ENGINE.to_owned())),
+    }
+}
+
+/// The Python service's own tests, with sandboxes by the engine at this address, or by the service itself.
+fn python_service(engine: Option<&str>) -> anyhow::Result<Outcome> {
     let binary = built_binary()?;
     let mut command = Command::new("python3");
     command
@@ -305,6 +347,9 @@ fn peer() -> anyhow::Result<Outcome> {
         .arg("--cache")
         .arg(root().join(".cache/peer"))
         .env("PYTHONDONTWRITEBYTECODE", "1");
+    if let Some(host) = engine {
+        command.args(["--docker-host", host]);
+    }
     report::run(&mut command)?;
     Ok(Outcome::Passed)
 }

@@ -77,15 +77,16 @@ def recorded(era: str) -> list[dict]:
         return [json.loads(line) for line in lines]
 
 
-def accepted(era: str) -> list[Accepted]:
+def accepted(era: str, backend: str) -> list[Accepted]:
+    """What is listed for this era on this backend."""
     found = []
     for entry in tomllib.loads((HERE / "differences.toml").read_text()).get("difference", []):
-        unknown = entry.keys() - {"labels", "fields", "status", "reason", "era", "sometimes"}
+        unknown = entry.keys() - {"labels", "fields", "status", "reason", "era", "backend", "sometimes"}
         if unknown or not entry.get("reason") or not entry.get("fields"):
             raise SystemExit(f"differences.toml: {sorted(unknown)}: an entry has labels, fields and a reason")
         if ("status" in entry["fields"]) != ("status" in entry):
             raise SystemExit(f"differences.toml: {entry['labels']}: a status that differs is named: status = …")
-        if entry.get("era", era) == era:
+        if entry.get("era", era) == era and entry.get("backend", backend) == backend:
             names, status = (tuple(entry["labels"]), tuple(entry["fields"])), entry.get("status")
             found.append(Accepted(*names, status, entry["reason"], entry.get("sometimes", False)))
     return found
@@ -170,14 +171,14 @@ def judge(found: list[Difference], listed: list[Accepted], labels: set[str]) -> 
     return complaints
 
 
-def run(era: str, url: str, token: str, folder: pathlib.Path) -> tuple[int, list[str]]:
+def run(era: str, backend: str, url: str, token: str, folder: pathlib.Path) -> tuple[int, list[str]]:
     """How many answers are as recorded or as listed, and what is wrong with the others."""
     theirs, ours = recorded(era), ask(era, url, token)
     with (folder / "answers.jsonl").open("w") as out:
         out.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in ours)
     labels = {record["label"] for record in theirs}
     known = labels | {record["label"] for record in recorded("b" if era == "a" else "a")}
-    listed = accepted(era)
+    listed = accepted(era, backend)
     found = list(differences(theirs, ours))
     complaints = judge(found, listed, labels)
     complaints += [f"{name}: listed, and no request" for row in listed for name in row.labels if name not in known]
@@ -197,8 +198,10 @@ def document() -> str:
     for reason, same in itertools.groupby(entries, key=lambda entry: entry["reason"]):
         labels = []
         for entry in same:
-            era = f" (era {entry['era'].upper()})" if "era" in entry else ""
-            labels += [f"`{label.strip()}`{era}" for label in entry["labels"]]
+            only = [f"era {entry['era'].upper()}"] if "era" in entry else []
+            only += [f"backend {entry['backend']}"] if "backend" in entry else []
+            where = f" ({', '.join(only)})" if only else ""
+            labels += [f"`{label.strip()}`{where}" for label in entry["labels"]]
         rows.append(f"| {reason} | {', '.join(dict.fromkeys(labels))} |\n")
     return before + MADE[0] + "".join(rows) + MADE[1] + after
 

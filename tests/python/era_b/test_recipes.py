@@ -24,10 +24,11 @@ import pytest
 from pydantic_ai_backends import SandboxdWorkspace
 
 import debian
+from backend import only_without_engine
 from daemon import TOKEN, Daemon
 from debian import IMAGE, command, needs_root
 
-pytestmark = needs_root
+pytestmark = [needs_root, only_without_engine("an engine builds its own: test_engine_recipes")]
 
 # What is built first, without a uid, for others to begin with. Debian's cargo of this name is the one that is new enough for
 # today's index.

@@ -19,8 +19,11 @@ import pytest
 from pydantic_ai_backends import SandboxdWorkspace
 
 import debian
+from backend import only_without_engine
 from daemon import TOKEN, Daemon, free_port
 from debian import IMAGE, command, needs_root
+
+pytestmark = only_without_engine("images are imported into and pulled into the service's own store")
 
 PACKAGES = {"six": "1.17.0", "iniconfig": "2.3.1"}
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"

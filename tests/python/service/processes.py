@@ -1,9 +1,12 @@
-"""What the host's /proc, mounts and cgroups say about a daemon and what it started."""
+"""What the host's /proc, mounts and cgroups say about a daemon and what it started, or had its container engine start."""
 
 import dataclasses
 import pathlib
 import time
 from collections.abc import Callable
+
+import backend
+from daemon import Daemon
 
 PROC = pathlib.Path("/proc")
 
@@ -56,9 +59,31 @@ def pid_inside(process: Process) -> int | None:
     return None
 
 
-def guests(pid: int) -> list[Process]:
-    """The guests of a daemon: those below it that are number 1 in a pid namespace of their own."""
-    return [found for found in descendants(pid) if pid_inside(found) == 1]
+def running(daemon: Daemon) -> list[Process]:
+    """Every process of a daemon's, itself left out: those below it, and those in containers that it had made."""
+    return of(daemon.pid, daemon.state_dir)
+
+
+def of(pid: int, state_dir: pathlib.Path) -> list[Process]:
+    """The same of a process with this state directory."""
+    found = descendants(pid)
+    for pid in backend.first_processes(state_dir):
+        status = stat(pid)
+        if status is not None:
+            found += [Process(pid, status[19]), *descendants(pid)]
+    return found
+
+
+def guests(daemon: Daemon) -> list[Process]:
+    """The guests of a daemon: those of its processes that are number 1 in a pid namespace of their own."""
+    return [found for found in running(daemon) if pid_inside(found) == 1]
+
+
+def kept_outside(daemon: Daemon) -> list[str]:
+    """What is kept of sessions beside their workspaces: write layers, or whole containers."""
+    if backend.ENGINE:
+        return backend.containers(daemon.state_dir, "--all")
+    return [layer.name for layer in (daemon.state_dir / "layers").iterdir()]
 
 
 def mounts_below(folder: pathlib.Path) -> list[str]:

@@ -12,8 +12,10 @@ import uuid
 import httpx
 import pytest
 from client import Service, Session
-from processes import cgroups_of, descendants, mounts_below, within
+from processes import cgroups_of, kept_outside, mounts_below, running, within
 
+import backend
+from backend import only_without_engine
 from daemon import TOKEN, Daemon
 
 GONE_SECONDS = 15
@@ -100,9 +102,15 @@ class Client(threading.Thread):
 
     def native(self, name: str) -> None:
         file, text = f"f{self.dice.randrange(6)}", uuid.uuid4().hex
-        self.sure(
-            "POST", f"/sessions/{name}/files/write", (204,), params={"path": f"/workspace/d/{file}"}, content=text
+        # Whose files an engine's image has is not known before a sandbox has run from it: until then writes are handed back,
+        # and clients write by a command.
+        fine = (204, 409) if backend.ENGINE else (204,)
+        answer = self.sure(
+            "POST", f"/sessions/{name}/files/write", fine, params={"path": f"/workspace/d/{file}"}, content=text
         )
+        if answer.status_code == 409:
+            ran = self.shell(name, f"mkdir -p d; printf %s {text} > d/.{file} && mv d/.{file} d/{file}")
+            assert ran["exit_code"] == 0, ran
         self.files[name][file] = text
 
     def look(self, name: str) -> None:
@@ -153,9 +161,9 @@ def crowd(daemon: Daemon, sessions: int, clients: int, seconds: float, kills: in
         client.start()
     for n in range(kills):
         time.sleep(max(0.0, until - time.monotonic()) / (kills - n + 1))
-        running = descendants(daemon.pid)
+        everything = running(daemon)
         daemon.kill()
-        within(GONE_SECONDS, lambda running=running: not any(p.lives() for p in running), "every process of it ends")
+        within(GONE_SECONDS, lambda all=everything: not any(p.lives() for p in all), "every process of it ends")
         daemon.start()
     for client in crowd:
         client.join(seconds + 180)
@@ -170,15 +178,16 @@ def test_killed_again_and_again_in_the_middle_of_everything(tmp_path):
     settings = {"max_sessions": "4", "evict_idle_after": "0", "persist_containers": "1", "max_open_sessions": ""}
     with Daemon(tmp_path, **settings) as daemon:
         crowd(daemon, sessions=16, clients=8, seconds=20, kills=14)
-        everything = descendants(daemon.pid)
+        everything = running(daemon)
         grouped = cgroups_of(everything)
         daemon.terminate()
         nothing_is_left(daemon, tmp_path, everything, grouped)
-    kept = list((daemon.state_dir / "layers").iterdir())
-    assert len(kept) <= 16, kept
+        kept = kept_outside(daemon)
+        assert len(kept) <= 16, kept
     assert "panicked" not in daemon.log()
 
 
+@only_without_engine("an engine makes too few containers in two minutes; the test before this one kills as often")
 def test_two_hundred_sessions_on_twenty_sandboxes_and_three_kills(tmp_path):
     """Two minutes of sixteen clients who open, run, read, sleep and come back."""
     settings = {"max_sessions": "20", "max_open_sessions": "200", "evict_idle_after": "0"}
@@ -188,7 +197,7 @@ def test_two_hundred_sessions_on_twenty_sandboxes_and_three_kills(tmp_path):
         assert count > 1_000, f"only {count} operations in two minutes"
         listed = Service(daemon.url).http.get("/sessions").json()["sessions"]
         assert sum(len(client.files) for client in done) == len(listed)
-        everything = descendants(daemon.pid)
+        everything = running(daemon)
         grouped = cgroups_of(everything)
         daemon.terminate()
         nothing_is_left(daemon, tmp_path, everything, grouped)
@@ -224,6 +233,7 @@ def memory_cgroup(limit: int):
         group.rmdir()
 
 
+@only_without_engine("its containers are not in the daemon's cgroup")
 @pytest.mark.skipif(not ROOT, reason="a cgroup with a memory ceiling is made by root")
 def test_a_small_host_carries_two_hundred_sessions(tmp_path):
     """4 GiB in all, ten sandboxes of 384 MiB, two hundred sessions: each uses most of its memory in its turn, none is lost,

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from client import Service, Session
-from processes import within
+from processes import kept_outside, within
 
 from daemon import Daemon
 
@@ -101,8 +101,7 @@ def test_a_layer_past_its_time_is_reclaimed_and_the_files_stay(tmp_path):
         session = Service(daemon.url).open(session_id="sleeper")
         session.sh("mkdir -p /opt && echo installed > /opt/package && echo kept > file")
         by_call(session)
-        layers = daemon.state_dir / "layers"
-        within(60, lambda: not any(layers.iterdir()), "its layer goes")
+        within(60, lambda: not kept_outside(daemon), "its layer goes")
         assert session.info()["state"] == "hibernated"
         assert session.sh("cat file; cat /opt/package 2>/dev/null || echo gone") == "kept\ngone\n"
 
@@ -147,10 +146,10 @@ def test_nothing_that_runs_is_put_to_sleep(tmp_path):
 def session_processes(daemon: Daemon) -> str:
     import pathlib
 
-    from processes import descendants
+    from processes import running
 
     names = []
-    for process in descendants(daemon.pid):
+    for process in running(daemon):
         try:
             names.append((pathlib.Path("/proc") / str(process.pid) / "comm").read_text().strip())
         except OSError:
