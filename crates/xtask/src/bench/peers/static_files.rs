@@ -1,15 +1,18 @@
-//! The HTTP stack of the service, with nothing behind it but files: what a transfer costs at least over HTTP.
+//! The HTTP stack of the service, with nothing behind it but files: what a transfer, a look and a listing cost at least over
+//! HTTP.
 //!
 //! A process of its own, like the service, from this program: `cargo xtask serve-files`.
 
 use crate::bench::http::Connection;
 use anyhow::{Context, bail};
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path as InPath, State};
 use axum::http::StatusCode;
-use axum::routing::put;
+use axum::routing::{get, put};
+use axum::{Json, Router};
 use futures::StreamExt;
+use serde_json::{Value, json};
+use std::fs::{DirEntry, Metadata};
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -28,7 +31,8 @@ pub(crate) struct StaticFiles {
 }
 
 impl StaticFiles {
-    /// Serves what is in `folder` under `/files`, and takes files there by `PUT`.
+    /// Serves what is in `folder` under `/files`, takes files there by `PUT`, and says what is there under `/stat` and
+    /// `/list`.
     pub(crate) fn start(folder: &Path) -> anyhow::Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .arg("serve-files")
@@ -75,6 +79,8 @@ fn serve_until_the_end(folder: PathBuf) -> anyhow::Result<()> {
         crate::report::say(&listener.local_addr()?.to_string());
         let routes = Router::new()
             .route("/upload/{name}", put(upload))
+            .route("/stat/{name}", get(stat))
+            .route("/list/{name}", get(list))
             .with_state(folder.clone())
             .nest_service("/files", ServeDir::new(folder));
         let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
@@ -114,4 +120,39 @@ async fn take(folder: &Path, name: &str, body: Body) -> anyhow::Result<()> {
     file.flush().await?;
     tokio::fs::rename(unfinished, folder.join(name)).await?;
     Ok(())
+}
+
+/// What the service says of a file, as far as plain files have it.
+fn entry(name: &str, seen: &Metadata) -> Value {
+    json!({ "name": name, "path": format!("/{name}"), "is_dir": seen.is_dir(), "size": seen.len() })
+}
+
+async fn stat(
+    State(folder): State<PathBuf>,
+    InPath(name): InPath<String>,
+) -> Result<Json<Value>, StatusCode> {
+    let seen = tokio::fs::symlink_metadata(folder.join(&name)).await;
+    seen.map(|seen| Json(entry(&name, &seen)))
+        .map_err(|_| StatusCode::NOT_FOUND)
+}
+
+/// Sorted by name, as the service's are.
+async fn list(
+    State(folder): State<PathBuf>,
+    InPath(name): InPath<String>,
+) -> Result<Json<Vec<Value>>, StatusCode> {
+    let listed = tokio::task::spawn_blocking(move || {
+        let entries: Result<Vec<DirEntry>, _> = std::fs::read_dir(folder.join(name))?.collect();
+        let mut entries = entries?;
+        entries.sort_by_key(DirEntry::file_name);
+        let rows = entries.iter().map(|found| {
+            let name = found.file_name();
+            Ok(entry(&name.to_string_lossy(), &found.metadata()?))
+        });
+        rows.collect::<std::io::Result<Vec<Value>>>()
+    });
+    match listed.await {
+        Ok(Ok(rows)) => Ok(Json(rows)),
+        _ => Err(StatusCode::NOT_FOUND),
+    }
 }

@@ -139,8 +139,8 @@ fn in_folder(bench: &Bench, folder: &Path, findings: &mut Findings) -> anyhow::R
     close(&mut live.connection, &live.session)?;
     close(&mut live.connection, &stored.session)?;
     findings.note(
-        "The static file is served, and taken, by the same HTTP stack with nothing behind it but the file; plain files are \
-         read and written by a program on the host. Both sides of a transfer run on this machine.",
+        "The static file is served, taken, looked at and listed by the same HTTP stack with nothing behind it but the file; \
+         plain files are read and written by a program on the host. Both sides of a transfer run on this machine.",
     );
     Ok(())
 }
@@ -208,6 +208,12 @@ fn ask(bench: &Bench, all: &mut Everybody, route: &str, path: &str) -> anyhow::R
     let mut race = Race::default();
     race.ours(LIVE, || all.live.ask(route, path));
     race.ours(STORED, || all.stored.ask(route, path));
+    race.beside(STATIC, || {
+        let name = path.trim_start_matches("/workspace/");
+        let began = Instant::now();
+        all.statics.must("GET", &format!("/{route}/{name}"), "")?;
+        Ok(began.elapsed())
+    });
     race.beside(PYTHON, || {
         of_peer(&mut all.python, |held| held.ask(route, path))
     });
