@@ -160,6 +160,16 @@ pub(crate) fn refuse_what_no_service_needs() -> io::Result<()> {
     answer(installed).map(|_| ())
 }
 
+/// Lets go of pages that are mapped from a file and were not changed. The caller has seen in the kernel's list that the
+/// range is one whole mapping, private, closed to writing, and without pages of its own.
+pub(crate) fn let_go_of_pages(start: usize, length: usize) -> io::Result<()> {
+    let start = std::ptr::with_exposed_provenance_mut(start);
+    // SAFETY: nothing is lost: such a page's content is the file's, which cannot be written to while it is executed, and
+    // the kernel maps it again at the next access, whatever thread makes it.
+    unsafe { rustix::mm::madvise(start, length, rustix::mm::Advice::LinuxDontNeed) }?;
+    Ok(())
+}
+
 fn answer(returned: i64) -> io::Result<i64> {
     if returned < 0 {
         Err(io::Error::last_os_error())
