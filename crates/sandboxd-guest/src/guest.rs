@@ -51,6 +51,10 @@ impl Guest for House {
         self.ender.kind()
     }
 
+    fn greeted(&self) {
+        self.ender.make_ready();
+    }
+
     async fn run(&self, run: Run, commands: Commands, reports: Reports) {
         run::carry_out(self, run, commands, reports).await;
         self.worked.notify_one();

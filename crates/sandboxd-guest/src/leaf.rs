@@ -4,12 +4,12 @@
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
-use rustix::io::{Errno, write};
+use rustix::io::{Errno, pread, write};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The directory that runs get their leaves in.
 #[derive(Debug)]
@@ -17,6 +17,10 @@ pub(crate) struct Leaves {
     directory: OwnedFd,
     next: AtomicU64,
     left: Mutex<VecDeque<String>>,
+    /// One that is made and that no run has had yet, so that a run need not wait for its making.
+    ready: Mutex<Option<Leaf>>,
+    /// Where the kernel counts kills for memory in the whole sandbox, where it counts them here.
+    memory_events: Option<OwnedFd>,
 }
 
 /// One run's cgroup.
@@ -28,15 +32,22 @@ pub(crate) struct Leaf {
 
 /// Leaves that are looked at, oldest first, whenever a run ends.
 const LOOKED_AT: usize = 16;
+/// Longest list of counters in bytes.
+const MEMORY_EVENTS_BYTES: usize = 1024;
 
 impl Leaves {
     /// Uses a directory if leaves can be made in it and ended; says why not.
     pub(crate) fn open(directory: OwnedFd) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let memory_events = openat(&directory, "memory.events", flags, Mode::empty()).ok();
         let leaves = Self {
             directory,
             next: AtomicU64::new(0),
             left: Mutex::new(VecDeque::new()),
+            ready: Mutex::new(None),
+            memory_events,
         };
+        // Not to be used: where processes of a leaf were ever killed, the kernel may kill what is born there later.
         let leaf = leaves.make()?;
         let ended = leaf.kill();
         leaves.remove(&leaf.name)?;
@@ -44,8 +55,25 @@ impl Leaves {
         Ok(leaves)
     }
 
-    /// A fresh leaf.
-    pub(crate) fn make(&self) -> io::Result<Leaf> {
+    fn ready(&self) -> MutexGuard<'_, Option<Leaf>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A leaf that no run has had.
+    pub(crate) fn take(&self) -> io::Result<Leaf> {
+        let ready = self.ready().take();
+        ready.map_or_else(|| self.make(), Ok)
+    }
+
+    /// Makes one for the next run, where there is none. Without it that run makes its own, and says why it cannot.
+    pub(crate) fn make_ready(&self) {
+        let mut ready = self.ready();
+        if ready.is_none() {
+            *ready = self.make().ok();
+        }
+    }
+
+    fn make(&self) -> io::Result<Leaf> {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let name = format!("run-{number}");
@@ -98,7 +126,9 @@ impl Leaves {
 
     /// Kills for memory that the kernel counted in the whole sandbox, where it counts them here.
     pub(crate) fn memory_kills(&self) -> Option<u64> {
-        counter(&read(&self.directory, "memory.events").ok()?, "oom_kill")
+        let mut text = [0; MEMORY_EVENTS_BYTES];
+        let length = pread(self.memory_events.as_ref()?, &mut text, 0).ok()?;
+        counter(std::str::from_utf8(text.get(..length)?).ok()?, "oom_kill")
     }
 }
 

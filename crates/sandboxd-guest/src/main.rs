@@ -8,11 +8,14 @@
 //! - [`run`], [`spawn`], [`process`]: a run, its words, its processes; [`tree`] and [`leaf`] are the two ways to end them.
 //! - [`files`], [`dial`]: the other two things a daemon asks for.
 //! - [`children`], [`sinks`]: what outlives a run.
-//! - [`sys`] and [`call`]: how a process is born, and all unsafe code.
+//! - [`sys`] and [`call`]: how a process is born, and all unsafe code but that of [`entry`].
+
+#![cfg_attr(not(test), no_main)]
 
 mod call;
 mod children;
 mod dial;
+mod entry;
 mod files;
 mod guest;
 mod leaf;
@@ -25,17 +28,3 @@ mod spawn;
 mod start;
 mod sys;
 mod tree;
-
-use std::io::Write;
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    match start::start() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Nobody may be listening.
-            let _ = writeln!(std::io::stderr(), "sandboxd-guest: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}

@@ -60,6 +60,14 @@ impl Ender {
         false
     }
 
+    /// Makes ready what the next run needs, when nobody waits for it.
+    pub(crate) fn make_ready(&self) {
+        match self {
+            Self::Cgroup(leaves) => leaves.make_ready(),
+            Self::Keeper(_) => {}
+        }
+    }
+
     /// Kills for memory so far, where they are counted.
     pub(crate) fn memory_kills(&self) -> Option<u64> {
         match self {
@@ -99,7 +107,7 @@ impl Process {
         let (born, leaf) = match ender {
             Ender::Keeper(_) => (give_birth(plan, Birth::Keeper), None),
             Ender::Cgroup(leaves) => {
-                let leaf = leaves.make().map_err(|error| {
+                let leaf = leaves.take().map_err(|error| {
                     StartError::NotBorn(NotBorn {
                         stage: crate::sys::Stage::Clone,
                         errno: error.raw_os_error().unwrap_or(libc::EAGAIN),
@@ -236,6 +244,11 @@ impl Process {
             // Not gone within the pause: look again.
             let _ = timeout(TREE_PAUSE, self.follow.wait_for(reaped)).await;
         }
+    }
+
+    /// Whether a process of the guest's stands between it and the program.
+    pub(crate) fn has_keeper(&self) -> bool {
+        self.leaf.is_none()
     }
 
     /// Lets go of what the program left behind: it lives on under the guest, and the leaf goes when it is empty.

@@ -90,7 +90,8 @@ pub(crate) async fn carry_out(
                 exit.ended = Ended::Disk;
             }
             let failed_by_itself = ended == Ended::Itself && exit.code != 0;
-            if !failed_by_itself {
+            // A keeper goes before the answer: whoever has that sees no process of ours. A leaf can wait.
+            if !failed_by_itself && process.has_keeper() {
                 process.release(&house.ender);
             }
             let told = reports.exited(exit).await;
@@ -107,12 +108,17 @@ pub(crate) async fn carry_out(
                     // What does not end in time goes on, as before.
                     let _ = house.ender.end_leftovers(&house.children).await;
                 }
+            } else if !process.has_keeper() {
+                // The link's turn first: that is where the answer is.
+                tokio::task::yield_now().await;
+                process.release(&house.ender);
             }
         }
     }
     for stream in pumped.left {
         house.sinks.take(stream);
     }
+    house.ender.make_ready();
 }
 
 /// What becomes of what a failed program left behind.

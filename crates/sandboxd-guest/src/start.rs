@@ -15,7 +15,7 @@ use sandboxd_protocol::client::{Duplex, LinkError};
 use sandboxd_protocol::server::serve;
 use std::collections::HashSet;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::UnixStream;
@@ -69,11 +69,12 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> StartError {
     move |cause| StartError::System { what, cause }
 }
 
-/// Runs the guest until its link ends.
-pub(crate) fn start() -> Result<(), StartError> {
+/// Runs the guest until its link ends. `words` is its command line without its name.
+pub(crate) fn start(words: Vec<Vec<u8>>) -> Result<(), StartError> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| system("making itself untraceable")(error.into()))?;
-    let arguments = arguments(std::env::args_os().skip(1).map(OsStringExt::into_vec))?;
+    sys::settle_signals();
+    let arguments = arguments(words)?;
     let (link, cgroup) = if arguments.stdio {
         (standard_streams()?, None)
     } else {
@@ -243,7 +244,7 @@ fn end_descendants() {
     }
 }
 
-fn arguments(words: impl Iterator<Item = Vec<u8>>) -> Result<Arguments, StartError> {
+fn arguments(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Arguments, StartError> {
     let mut arguments = Arguments::default();
     for word in words {
         let malformed = || StartError::Argument(String::from_utf8_lossy(&word).into_owned());

@@ -530,20 +530,40 @@ unsafe fn become_user(job: &Job, uid: usize, gid: usize) {
     }
 }
 
+/// What a signal does, in the kernel's form: the handler, flags, and two words more.
+///
+/// # Safety
+/// `handler` is the default or to ignore it.
+unsafe fn set_signal(signal: usize, handler: usize) {
+    let action = [handler as u64, 0, 0, 0];
+    // SAFETY: reads four words of ours; neither handler is code. A number that may not be set is refused.
+    unsafe {
+        raw(
+            libc::SYS_rt_sigaction,
+            [signal, action.as_ptr() as usize, 0, 8, 0],
+        );
+    }
+}
+
+/// Whatever the guest inherited: every signal does what it does by default, but for SIGPIPE, which is ignored. Nothing in
+/// the guest changes that later, so that only this one is to be put back in a birth.
+pub(crate) fn settle_signals() {
+    for signal in 1..=64 {
+        // SAFETY: the default is no code.
+        unsafe { set_signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: to ignore is none either.
+    unsafe { set_signal(libc::SIGPIPE.unsigned_abs() as usize, libc::SIG_IGN) };
+}
+
 /// The guest ignores SIGPIPE and blocks everything during a birth; a program starts with neither.
 ///
 /// # Safety
 /// In a child before its exec, which has handlers of its own.
 unsafe fn reset_signals() {
-    // SAFETY: the child has handlers of its own (no CLONE_SIGHAND); a zeroed kernel sigaction is SIG_DFL.
+    // SAFETY: the child has handlers of its own (no CLONE_SIGHAND).
     unsafe {
-        let default = [0_u64; 4];
-        for signal in 1..=64 {
-            raw(
-                libc::SYS_rt_sigaction,
-                [signal, default.as_ptr() as usize, 0, 8, 0],
-            );
-        }
+        set_signal(libc::SIGPIPE.unsigned_abs() as usize, libc::SIG_DFL);
         let none = 0_u64;
         raw(
             libc::SYS_rt_sigprocmask,

@@ -38,6 +38,8 @@ pub trait Guest: Send + Sync + 'static {
     fn is_init(&self) -> bool;
     /// How it ends the process tree of a run.
     fn tree_end(&self) -> TreeEnd;
+    /// The daemon has been answered, and has asked for nothing yet.
+    fn greeted(&self) {}
     /// Starts and follows one run, to its terminal event. [`Commands::next`] answering `None` means that the daemon let
     /// the run go: its whole tree must end.
     async fn run(&self, run: Run, commands: Commands, reports: Reports);
@@ -315,7 +317,11 @@ async fn greet<G: Guest>(
     greeted.store(agreed, Ordering::Relaxed);
     let told = writer.message(&welcome).await;
     if agreed {
-        return told.map_err(|_| LinkError::Gone);
+        told.map_err(|_| LinkError::Gone)?;
+        // The link's turn first: that is where the answer is.
+        tokio::task::yield_now().await;
+        guest.greeted();
+        return Ok(());
     }
     // The daemon hears what we speak, and lets go.
     let farewell = Duration::from_secs(CLOSE_SECONDS_MAX);

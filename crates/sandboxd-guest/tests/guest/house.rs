@@ -151,6 +151,14 @@ pub(crate) async fn user_house(user: u32) -> Option<House> {
     Some(connect(dir, started, None).await)
 }
 
+/// A guest that was started with signals ignored, as `nohup` does it.
+pub(crate) async fn deaf_house() -> House {
+    let dir = TempDir::new().expect("directory");
+    let before = ["/bin/sh", "-c", r#"trap '' HUP INT USR1; exec "$@""#, "sh"];
+    let started = start_as(&dir, &before, &[], None);
+    connect(dir, started, None).await
+}
+
 /// A guest with a cgroup2 directory. Needs root, and fails where root has no cgroup2 core.
 pub(crate) async fn cgroup_house() -> Option<House> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);

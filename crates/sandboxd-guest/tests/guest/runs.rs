@@ -1,6 +1,6 @@
 //! Programs: how they start, what they are given, how they end.
 
-use crate::house::{Outcome, SOON, house, outcome, run, sh};
+use crate::house::{Outcome, SOON, deaf_house, house, outcome, run, sh};
 use sandboxd_protocol::client::Output;
 use sandboxd_protocol::message::{Ended, NotStarted, OutputLimit, Run};
 use std::os::unix::fs::PermissionsExt;
@@ -45,14 +45,6 @@ async fn a_program_starts_in_the_work_directory_with_its_own_session_and_nothing
         .await;
     let ids: Vec<&str> = session.out().lines().collect();
     assert_eq!(ids[0], ids[1]);
-    // No signal is blocked or ignored.
-    let masks = house
-        .run(run(&["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]))
-        .await;
-    assert_eq!(
-        masks.out(),
-        "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
-    );
     // The files in /proc of what is not dumpable belong to the root of its user namespace. In a sandbox that is the guest; in
     // this test, which makes no namespace, it is the host's root.
     if rustix::process::geteuid().is_root() {
@@ -61,6 +53,22 @@ async fn a_program_starts_in_the_work_directory_with_its_own_session_and_nothing
     }
     let empty = house.run(run(&["cat"])).await;
     assert_eq!((empty.out(), itself(&empty)), ("", 0));
+}
+
+#[tokio::test]
+async fn a_program_has_no_signal_blocked_or_ignored_whatever_the_guest_was_started_with() {
+    for house in [house().await, deaf_house().await] {
+        let masks = house
+            .run(run(&["grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"]))
+            .await;
+        assert_eq!(
+            masks.out(),
+            "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
+        );
+        // The guest itself outlives whoever does not read any more.
+        let asked = run(&["sh", "-c", "kill -PIPE $PPID; kill -HUP $$"]);
+        assert_eq!(house.run(asked).await.exit.signal, Some(1));
+    }
 }
 
 #[tokio::test]
