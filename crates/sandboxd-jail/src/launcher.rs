@@ -6,6 +6,7 @@ use crate::join;
 use crate::quota::{self, Tidied};
 use crate::router::{self, OnHost, Router};
 use crate::spawn;
+use crate::steps::seccomp;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -46,6 +47,7 @@ pub(crate) fn run() -> Result<(), LauncherError> {
     // The daemon's terminal and its Ctrl-C are the daemon's: it decides when we end.
     let _ = rustix::process::setsid();
     raise_core_limit();
+    seccomp::prepare();
     let mut state = State::default();
     let mut buffer = vec![0_u8; MESSAGE_BYTES_MAX];
     loop {

@@ -50,6 +50,8 @@ async fn fill(shared: &Shared, pool: &dyn Pool) {
     let mut troubles = BTreeMap::new();
     let mut room_before = Room::Enough;
     loop {
+        // Before the look, too: whoever has just been given one has something to do with it.
+        wait_for_a_quiet_moment(shared).await;
         if shared.table().stopping {
             return;
         }
@@ -78,10 +80,6 @@ async fn fill(shared: &Shared, pool: &dyn Pool) {
             }
             continue;
         };
-        wait_for_a_quiet_moment(shared).await;
-        if shared.table().stopping {
-            return;
-        }
         let limit = Duration::from_secs(CREATE_SECONDS_MAX);
         let parked = match timeout(limit, pool.park(kind)).await {
             Ok(parked) => parked.map_err(|error| error.to_string()),

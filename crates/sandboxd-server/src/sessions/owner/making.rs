@@ -163,7 +163,9 @@ impl Owner {
             self.may_be_written = true;
             let this = &*self;
             let making = async { greet(this.obtain(sandbox, &spec, layer).await?).await };
-            tokio::join!(making, this.write_down(standing))
+            // The disk first: a parked sandbox is there before the record is.
+            let (written, made) = tokio::join!(this.write_down(standing), making);
+            (made, written)
         };
         let greeted = made?;
         written?;
