@@ -7,7 +7,7 @@
 //! - [`guest`]: the guest as the link sees it.
 //! - [`run`], [`spawn`], [`process`]: a run, its words, its processes; [`tree`] and [`leaf`] are the two ways to end them.
 //! - [`files`], [`dial`]: the other two things a daemon asks for.
-//! - [`children`], [`sinks`]: what outlives a run.
+//! - [`children`], [`sinks`]: what outlives a run. [`work_dir`]: where runs begin, made where nobody else made it.
 //! - [`sys`] and [`call`]: how a process is born, and all unsafe code but that of [`entry`].
 
 #![cfg_attr(not(test), no_main)]
@@ -28,3 +28,4 @@ mod spawn;
 mod start;
 mod sys;
 mod tree;
+mod work_dir;

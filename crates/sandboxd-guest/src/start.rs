@@ -8,6 +8,7 @@ use crate::process::Ender;
 use crate::sinks::Sinks;
 use crate::sys;
 use crate::tree::Proc;
+use crate::work_dir;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Signal, set_child_subreaper, set_dumpable_behavior};
@@ -53,6 +54,8 @@ struct Arguments {
     work_dir: Option<Vec<u8>>,
     user: Option<(u32, u32)>,
     plain_modes: bool,
+    /// Whether the work directory is made at the first start.
+    make_work_dir: bool,
     /// The link is stdin and stdout, and no launcher has put anything else in order.
     stdio: bool,
 }
@@ -81,6 +84,14 @@ pub(crate) fn start(words: Vec<Vec<u8>>) -> Result<(), StartError> {
         inherited(&arguments)?
     };
     occupy_standard_streams().map_err(system("opening /dev/null"))?;
+    if let Some(path) = arguments
+        .work_dir
+        .as_ref()
+        .filter(|_| arguments.make_work_dir)
+    {
+        let owner = arguments.user.unwrap_or((0, 0));
+        work_dir::make_once(path, owner).map_err(system("making the work directory"))?;
+    }
     let is_init = std::process::id() == 1;
     if !is_init {
         // What a run leaves behind comes here, and is ended with the guest.
@@ -262,6 +273,7 @@ fn arguments(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Arguments, Star
             }
             b"--work-dir" if value.starts_with(b"/") => arguments.work_dir = Some(value.to_vec()),
             b"--plain-modes" if value == b"yes" => arguments.plain_modes = true,
+            b"--make-work-dir" if value == b"yes" => arguments.make_work_dir = true,
             b"--link" if value == b"stdio" => arguments.stdio = true,
             b"--user" => arguments.user = Some(user(text()?).ok_or_else(malformed)?),
             _ => return Err(malformed()),
@@ -296,12 +308,14 @@ mod tests {
             "--work-dir=/w",
             "--user=1000:50",
             "--plain-modes=yes",
+            "--make-work-dir=yes",
         ]);
         let expected = Arguments {
             cgroup: Some(4),
             work_dir: Some(b"/w".to_vec()),
             user: Some((1000, 50)),
             plain_modes: true,
+            make_work_dir: true,
             stdio: false,
         };
         assert_eq!(all, Some(expected));
@@ -314,6 +328,7 @@ mod tests {
             "--user=1:",
             "--user=:1",
             "--other=1",
+            "--make-work-dir=no",
             "--link=tcp",
             "x",
         ] {

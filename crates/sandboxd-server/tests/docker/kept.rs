@@ -1,7 +1,8 @@
 //! `persist_containers`: the same container, stopped and started.
 
-use crate::place::{Home, has_engine, until};
-use sandboxd_server::sessions::UseError;
+use crate::place::{DEBIAN, Home, STATIC, allow, has_engine, until};
+use bollard::query_parameters::{RemoveImageOptions, TagImageOptions};
+use sandboxd_server::sessions::{RunDone, UseError};
 
 #[tokio::test]
 async fn what_is_in_a_container_outlives_its_sleep_and_its_daemon() {
@@ -153,4 +154,56 @@ async fn a_kept_container_that_no_session_has_is_swept() {
     assert!(home.runs(&others).await);
     place.close().await;
     home.remove(&others).await;
+}
+
+/// Gives an image this name.
+async fn tag(home: &Home, image: &str, repository: &str) {
+    let options = TagImageOptions {
+        repo: Some(repository.to_owned()),
+        tag: Some("1".to_owned()),
+    };
+    let client = home.client().await;
+    client.tag_image(image, Some(options)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_kept_container_wakes_over_its_own_image_when_the_runtimes_is_another() {
+    if !has_engine() {
+        return;
+    }
+    let home = Home::new();
+    let (id, other) = (home.id("a"), home.id("b"));
+    let repository = format!("sandboxd-test/moving-{}", home.id("i")).to_lowercase();
+    let name = format!("{repository}:1");
+    tag(&home, DEBIAN, &repository).await;
+    let place = home
+        .service(|service| {
+            service.persist_containers = true;
+            allow(service, &name);
+        })
+        .await;
+    place.open(&id).await.unwrap();
+    place.out(&id, "echo 1 > /opt/made").await;
+    place.put_to_sleep(&id).await;
+    tag(&home, STATIC, &repository).await;
+    assert_eq!(place.out(&id, "cat /opt/made").await, "1\n");
+    // A new session has what the name means now, which has no shell.
+    place.open(&other).await.unwrap();
+    let done = place.run(&other, &["/bin/sh", "-c", "true"]).await.unwrap();
+    assert!(
+        matches!(done, RunDone::Finished { code: 127, .. }),
+        "{done:?}"
+    );
+    place.put_to_sleep(&id).await;
+    let client = home.client().await;
+    let removing = client.remove_image(&name, None::<RemoveImageOptions>, None);
+    removing.await.unwrap();
+    assert_eq!(
+        place.out(&id, "cat /opt/made").await,
+        "1\n",
+        "without a name"
+    );
+    place.purge(&id).await;
+    place.purge(&other).await;
+    place.close().await;
 }

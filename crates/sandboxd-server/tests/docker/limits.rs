@@ -1,6 +1,7 @@
 //! What a container may use, and what is done over it.
 
 use crate::place::{Home, has_engine, until};
+use bollard::models::MountPoint;
 use sandboxd_server::backends::{Ceiling, Enforcement};
 use sandboxd_server::sessions::RunDone;
 
@@ -28,7 +29,9 @@ async fn a_container_has_the_walls_and_ceilings_that_are_asked_for() {
     assert_eq!(host.pids_limit, Some(512));
     assert_eq!(host.network_mode.as_deref(), Some("none"));
     // Nothing that is mounted on one side later shows on the other.
-    let mount = &looked.mounts.unwrap()[0];
+    let mounts = looked.mounts.unwrap();
+    let at = |mount: &&MountPoint| mount.destination.as_deref() == Some("/workspace");
+    let mount = mounts.iter().find(at).unwrap();
     assert_eq!(mount.propagation.as_deref(), Some("rprivate"));
     let executable = "cp /bin/true /tmp/t && /tmp/t && id -u && stat -c %u .";
     assert_eq!(place.out(&id, executable).await, "1000\n1000\n");

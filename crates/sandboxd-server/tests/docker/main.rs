@@ -8,6 +8,7 @@
 
 mod adopted;
 mod bad_days;
+mod guest;
 mod hung;
 mod images;
 mod kept;

@@ -215,7 +215,10 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let _ = self.says(&["rm", "--force", &format!("{}-service", self.project)]);
+        let service = format!("{}-service", self.project);
+        // In order, so that it takes away what it has on the engine.
+        let _ = self.says(&["stop", &service]);
+        let _ = self.says(&["rm", "--force", &service]);
         for (list, remove) in [
             (["volume", "ls", "--quiet"], ["volume", "rm"]),
             (["network", "ls", "--quiet"], ["network", "rm"]),

@@ -117,7 +117,7 @@ pub(super) async fn find(
     id: &SandboxId,
     spec: &SandboxSpec,
     session: &SessionId,
-) -> Result<Option<String>, CreateError> {
+) -> Result<Option<ContainerInspectResponse>, CreateError> {
     let name = name(session);
     let Some(looked) = inspect(&inner.engine, &name).await? else {
         return Ok(None);
@@ -153,7 +153,7 @@ pub(super) async fn find(
     let written = inner.records.write(id, &record).await;
     written.map_err(|error| step("writing down the container that is taken over", error))?;
     tracing::info!(sandbox = %id, container, name, "took over a container of the Python service's");
-    Ok(Some(container))
+    Ok(Some(looked))
 }
 
 /// Whether a container has no more than a sandbox may have, and the network that is asked for.

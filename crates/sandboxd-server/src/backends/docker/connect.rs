@@ -115,6 +115,17 @@ impl EngineError {
         self.status() == Some(409)
     }
 
+    /// It answered, whatever.
+    pub(super) fn is_answer(&self) -> bool {
+        self.status().is_some()
+    }
+
+    /// It does not do this, and will not another time either.
+    pub(super) fn is_refusal(&self) -> bool {
+        self.status()
+            .is_some_and(|status| (400..500).contains(&status) || status == 501)
+    }
+
     /// It is so already.
     pub(super) fn is_so_already(&self) -> bool {
         self.status() == Some(304)

@@ -6,13 +6,17 @@ use crate::backends::inside::{self, InsideError};
 use crate::backends::{Asked, Ceiling, PreparedImage, SandboxSpec};
 use bollard::models::{
     ContainerCreateBody, ContainerUpdateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum,
-    HostConfigLogConfig, Mount, MountBindOptions, MountType, ResourcesUlimits, RestartPolicy,
-    RestartPolicyNameEnum,
+    HostConfigLogConfig, Mount, MountBindOptions, MountType, MountVolumeOptions, ResourcesUlimits,
+    RestartPolicy, RestartPolicyNameEnum,
 };
 use std::collections::HashMap;
 
-/// Where the guest lies in a container.
+/// Where the guest lies in a container that it is copied into.
 pub(super) const GUEST: &str = "/.sandboxd-guest";
+/// Where the guest's volume is mounted, and where the guest lies in it.
+pub(super) const GUEST_DIRECTORY: &str = "/.sandboxd";
+/// See [`GUEST_DIRECTORY`].
+pub(super) const GUEST_IN_VOLUME: &str = "/.sandboxd/sandboxd-guest";
 /// Labels: of which state directory a container is, which instance of the daemon made it, which sandbox it is, whether it
 /// stays when it is stopped.
 pub(super) const LABEL_STATE: &str = "sandboxd.state";
@@ -24,6 +28,8 @@ pub(super) const LABEL_SANDBOX: &str = "sandboxd.sandbox";
 pub(super) const LABEL_KEEP: &str = "sandboxd.keep";
 /// What [`LABEL_KEEP`] says of one that stays.
 pub(super) const KEPT: &str = "yes";
+/// And of what goes.
+pub(super) const KEEP_NOT: &str = "no";
 
 /// What the guest needs to end everything, and a run as root what package managers need. All others are dropped, and no
 /// program gets one that the guest does not have. A run under a uid of its own has none.
@@ -109,6 +115,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) filters: &'a Filters,
     /// The workspace's path as the engine sees it.
     pub(super) workspace: Option<&'a str>,
+    /// The volume that has the guest; absent where it is copied in.
+    pub(super) guest: Option<&'a str>,
     /// The engine's name for the network.
     pub(super) network: &'a str,
     /// The name servers that it can reach; absent where the engine knows better.
@@ -156,8 +164,8 @@ pub(super) fn container(
         // Always root: the guest, which becomes another user for each run.
         user: Some("0:0".to_owned()),
         image: Some(id.clone()),
-        entrypoint: Some(vec![GUEST.to_owned()]),
-        cmd: Some(arguments(spec)),
+        entrypoint: Some(vec![entrypoint(here).to_owned()]),
+        cmd: Some(first_arguments(spec, here)),
         env: Some(environment(spec)?),
         working_dir: Some("/".to_owned()),
         labels: Some(here.labels.clone()),
@@ -229,6 +237,7 @@ fn host_config(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<HostConfi
             here.workspace
                 .map(|path| bind(path, &spec.work_dir))
                 .into_iter()
+                .chain(here.guest.map(|volume| of_guest(volume, true)))
                 .collect(),
         ),
         tmpfs: spec.tmpfs_bytes.map(|bytes| {
@@ -358,6 +367,57 @@ fn bind(source: &str, target: &str) -> Mount {
         }),
         ..Mount::default()
     }
+}
+
+/// The guest's volume, in its place.
+fn of_guest(volume: &str, read_only: bool) -> Mount {
+    Mount {
+        target: Some(GUEST_DIRECTORY.to_owned()),
+        source: Some(volume.to_owned()),
+        typ: Some(MountType::VOLUME),
+        read_only: Some(read_only),
+        volume_options: Some(MountVolumeOptions {
+            no_copy: Some(true),
+            ..MountVolumeOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+/// A container through which a volume is filled. It is never started.
+pub(super) fn filler(
+    image: &str,
+    volume: &str,
+    labels: HashMap<String, String>,
+) -> ContainerCreateBody {
+    ContainerCreateBody {
+        image: Some(image.to_owned()),
+        entrypoint: Some(vec![GUEST_IN_VOLUME.to_owned()]),
+        labels: Some(labels),
+        host_config: Some(HostConfig {
+            network_mode: Some("none".to_owned()),
+            mounts: Some(vec![of_guest(volume, false)]),
+            ..HostConfig::default()
+        }),
+        ..ContainerCreateBody::default()
+    }
+}
+
+const fn entrypoint(here: &Circumstances<'_>) -> &'static str {
+    match here.guest {
+        Some(_) => GUEST_IN_VOLUME,
+        None => GUEST,
+    }
+}
+
+/// The command line of a guest that is the container's first process.
+fn first_arguments(spec: &SandboxSpec, here: &Circumstances<'_>) -> Vec<String> {
+    let mut arguments = arguments(spec);
+    if here.guest.is_some() && spec.workspace.is_none() {
+        // Otherwise it comes with the guest's own archive.
+        arguments.push("--make-work-dir=yes".to_owned());
+    }
+    arguments
 }
 
 /// The guest's command line.

@@ -1,20 +1,19 @@
 //! One sandbox: from its specification to its running guest.
 //!
-//! The container is made, the guest copied into it, the link attached, and only then is it started, so nothing that the
-//! guest says is missed. All of it is an errand of the backend's: whoever asked may stop waiting, and what was made is
+//! The container is made with the guest in it, the link attached, and only then is it started, so nothing that the guest
+//! says is missed. All of it is an errand of the backend's: whoever asked may stop waiting, and what was made is
 //! then removed.
 
 use super::connect::{Engine, EngineError};
 use super::container::{
-    Circumstances, GUEST, KEPT, LABEL_INSTANCE, LABEL_KEEP, LABEL_SANDBOX, LABEL_STATE, Limits,
-    container, limits, missing,
+    Circumstances, ContainerError, KEEP_NOT, KEPT, LABEL_INSTANCE, LABEL_KEEP, LABEL_SANDBOX,
+    LABEL_STATE, container, limits, missing,
 };
 use super::disk::{self, Places};
 use super::kernel::Counters;
 use super::link::AttachedLink;
 use super::meter::ContainerMeter;
-use super::{Inner, Sandbox, adopt, ceilings, ending, lock};
-use crate::backends::inside;
+use super::{Inner, Sandbox, adopt, ceilings, ending, guest, lock};
 use crate::backends::namespaces::network::{self, Join};
 use crate::backends::namespaces::workspace;
 use crate::backends::tally::Tally;
@@ -27,9 +26,8 @@ use crate::limits::{CREATE_SECONDS_MAX, ENGINE_ACT_SECONDS_MAX, ENGINE_ASK_SECON
 use bollard::models::{ContainerInspectResponse, ContainerStateStatusEnum};
 use bollard::query_parameters::{
     AttachContainerOptions, CreateContainerOptions, InspectContainerOptions, StartContainerOptions,
-    StatsOptions, UploadToContainerOptions,
+    StatsOptions,
 };
-use bytes::Bytes;
 use futures::StreamExt as _;
 use rustix::fd::OwnedFd;
 use std::collections::HashMap;
@@ -156,21 +154,28 @@ async fn make(
         Start::KeptLayer => kept(inner, id, spec).await?,
     };
     let (container, is_adopted) = container;
-    let places = Places::of(engine, &container, workspace).await;
-    let disk = places.enforced(spec)?;
-    copy_guest_in(inner, &container, spec, start).await?;
-    let link = if is_adopted {
+    let attached = if is_adopted {
         adopt::note_use(inner, id, &container).await?;
-        start_container(engine, &container).await?;
-        reach_out(inner, &join, &container).await?;
-        adopt::start_guest(engine, id, spec, &container).await?
+        None
     } else {
-        let link = attach(engine, id, &container).await?;
-        start_container(engine, &container).await?;
-        reach_out(inner, &join, &container).await?;
-        link
+        Some(attach(engine, id, &container).await?)
     };
-    let counters = counters(engine, &container).await?;
+    start_container(engine, &container).await?;
+    // Once for all that is to be known of it.
+    let looked = if engine.is_local() || join.joined().is_some() {
+        inspect(engine, &container).await?.unwrap_or_default()
+    } else {
+        ContainerInspectResponse::default()
+    };
+    let first = first_process(&looked);
+    let places = Places::of(engine, &looked, workspace).await;
+    let disk = places.enforced(spec)?;
+    reach_out(inner, &join, &container, first).await?;
+    let link = match attached {
+        Some(link) => link,
+        None => adopt::start_guest(engine, id, spec, &container).await?,
+    };
+    let counters = counters(engine, &container, first);
     let tally = Tally::new();
     let counting = places.count(inner, id, spec, counters.as_ref(), &tally);
     let sandbox = Sandbox {
@@ -223,20 +228,23 @@ async fn attach(
 }
 
 /// Joins a container to its network, where it has one.
-async fn reach_out(inner: &Inner, join: &Join, container: &str) -> Result<(), CreateError> {
+async fn reach_out(
+    inner: &Inner,
+    join: &Join,
+    container: &str,
+    first: Option<i64>,
+) -> Result<(), CreateError> {
     let Some(joined) = join.joined() else {
         return Ok(());
     };
-    let first = first_process(&inner.engine, container).await?;
     let attached = inner.bridge.attach(joined, container, first).await;
     attached.map_err(|cause| step("joining the container to its network", cause))
 }
 
 /// The number of the container's first process on its engine's host; nothing where it has ended.
-async fn first_process(engine: &Engine, container: &str) -> Result<Option<i64>, EngineError> {
-    let looked = inspect(engine, container).await?;
-    let state = looked.and_then(|looked| looked.state);
-    Ok(state.and_then(|state| state.pid).filter(|pid| *pid > 0))
+fn first_process(looked: &ContainerInspectResponse) -> Option<i64> {
+    let state = looked.state.as_ref()?;
+    state.pid.filter(|pid| *pid > 0)
 }
 
 async fn start_container(engine: &Engine, container: &str) -> Result<(), CreateError> {
@@ -305,9 +313,16 @@ async fn fresh(
     if let Some(session) = session
         && let Some(old) = adopt::find(inner, id, spec, session).await?
     {
-        make_ready(engine, spec, &old).await?;
-        return Ok((old, true));
+        let id = old.id.clone().unwrap_or_default();
+        make_ready(engine, spec, &id, &old).await?;
+        guest::copy_in(inner, &id, spec, Start::Fresh).await?;
+        return Ok((id, true));
     }
+    let image = match &spec.image {
+        PreparedImage::Engine { id, .. } => id,
+        _ => return Err(step("planning the container", ContainerError::Image)),
+    };
+    let volume = guest::volume(inner, image).await?;
     let network = network(engine, spec).await?;
     let source = workspace_source(inner, spec)?;
     let resolvers: Vec<String> = join
@@ -320,6 +335,7 @@ async fn fresh(
         abilities: engine.abilities(),
         filters: &inner.filters,
         workspace: source.as_deref(),
+        guest: volume.as_deref(),
         network: &network,
         resolvers: match spec.network {
             Network::Named(_) => None,
@@ -340,11 +356,14 @@ async fn fresh(
         let warning = super::connect::printable(warning);
         tracing::warn!(sandbox = %id, warning, "the engine warns");
     }
+    if volume.is_none() {
+        guest::copy_in(inner, &made.id, spec, Start::Fresh).await?;
+    }
     Ok((made.id, false))
 }
 
 fn labels(inner: &Inner, id: &SandboxId, spec: &SandboxSpec) -> HashMap<String, String> {
-    let keep = if spec.keep_layer { KEPT } else { "no" };
+    let keep = if spec.keep_layer { KEPT } else { KEEP_NOT };
     [
         (LABEL_STATE, inner.state.as_str()),
         (LABEL_INSTANCE, inner.instance.name.as_str()),
@@ -399,7 +418,8 @@ async fn kept(
     let looked = inspect(engine, &container).await?;
     let looked = looked.ok_or(CreateError::LayerMissing)?;
     same_place(inner, spec, &looked)?;
-    make_ready(engine, spec, &container).await?;
+    make_ready(engine, spec, &container, &looked).await?;
+    guest::renew(inner, &looked, &container, spec).await?;
     Ok((container, adopt::is_adopted(&looked)))
 }
 
@@ -408,12 +428,24 @@ async fn make_ready(
     engine: &Engine,
     spec: &SandboxSpec,
     container: &str,
+    looked: &ContainerInspectResponse,
 ) -> Result<(), CreateError> {
-    ending::kill(engine, container).await?;
+    let status = looked.state.as_ref().and_then(|state| state.status);
+    if !is_at_rest(status) {
+        ending::kill(engine, container).await?;
+    }
     let limits = limits(spec, engine.abilities());
     let limits = limits.map_err(|error| step("planning the container", error))?;
+    let has = looked.host_config.clone().unwrap_or_default();
+    let Some(other) = limits.other_than(&has) else {
+        return Ok(());
+    };
     if engine.abilities().is_podman {
-        return keep_ceilings(engine, &limits, container).await;
+        // Not every Podman changes the ceilings of a container that is there.
+        return Err(step(
+            "changing the container's ceilings",
+            format!("{other}, and this engine cannot change that of a container that it has"),
+        ));
     }
     let updating = engine.client().update_container(container, limits.update());
     engine
@@ -426,21 +458,12 @@ async fn make_ready(
     Ok(())
 }
 
-/// Not every Podman changes the ceilings of a container that is there: it has to have those that are asked for.
-async fn keep_ceilings(
-    engine: &Engine,
-    limits: &Limits,
-    container: &str,
-) -> Result<(), CreateError> {
-    let looked = inspect(engine, container).await?;
-    let has = looked.and_then(|looked| looked.host_config);
-    match limits.other_than(&has.unwrap_or_default()) {
-        None => Ok(()),
-        Some(what) => Err(step(
-            "changing the container's ceilings",
-            format!("{what}, and this engine cannot change that of a container that it has"),
-        )),
-    }
+/// Whether nothing runs in a container of this status, nor is about to.
+const fn is_at_rest(status: Option<ContainerStateStatusEnum>) -> bool {
+    matches!(
+        status,
+        Some(ContainerStateStatusEnum::CREATED | ContainerStateStatusEnum::EXITED)
+    )
 }
 
 /// Whether something runs in a container of this status.
@@ -497,69 +520,12 @@ pub(super) async fn inspect(
     super::connect::unless_missing(looked)
 }
 
-/// The guest as an archive without its end, so that more can follow.
-pub(super) fn guest_archive(guest: &[u8]) -> std::io::Result<Bytes> {
-    let mut archive = tar::Builder::new(Vec::with_capacity(guest.len() + 2048));
-    let mut head = tar::Header::new_ustar();
-    head.set_size(u64::try_from(guest.len()).map_err(std::io::Error::other)?);
-    head.set_mode(0o555);
-    head.set_uid(0);
-    head.set_gid(0);
-    archive.append_data(&mut head, GUEST.trim_start_matches('/'), guest)?;
-    // The builder writes an end when it is finished; here it is only looked into.
-    Ok(Bytes::copy_from_slice(archive.get_ref()))
-}
-
-/// What follows the guest: the work directory where it lies in the container itself, and the archive's end.
-fn rest_of_archive(spec: &SandboxSpec, start: Start) -> std::io::Result<Bytes> {
-    let mut archive = tar::Builder::new(Vec::new());
-    if spec.workspace.is_none() && start == Start::Fresh {
-        let user = spec.user.unwrap_or(0);
-        let mut head = tar::Header::new_ustar();
-        head.set_entry_type(tar::EntryType::Directory);
-        head.set_size(0);
-        head.set_mode(0o755);
-        head.set_uid(u64::from(user));
-        head.set_gid(u64::from(spec.group.unwrap_or(user)));
-        let path = inside::work_dir(&spec.work_dir).map_err(std::io::Error::other)?;
-        archive.append_data(&mut head, format!("{path}/"), std::io::empty())?;
-    }
-    Ok(archive.into_inner()?.into())
-}
-
-async fn copy_guest_in(
-    inner: &Inner,
-    container: &str,
-    spec: &SandboxSpec,
-    start: Start,
-) -> Result<(), CreateError> {
-    let rest = rest_of_archive(spec, start).map_err(|error| step("packing the guest", error))?;
-    let pieces = futures::stream::iter([inner.guest.clone(), rest]);
-    let copying = inner.engine.client().upload_to_container(
-        container,
-        Some(UploadToContainerOptions {
-            path: "/".to_owned(),
-            ..UploadToContainerOptions::default()
-        }),
-        bollard::body_stream(pieces),
-    );
-    let copied = inner.engine.call(
-        "copying the guest into the container",
-        ENGINE_ACT_SECONDS_MAX,
-        copying,
-    );
-    Ok(copied.await?)
-}
-
 /// What the kernel counts of a container, where it can be read.
-async fn counters(engine: &Engine, container: &str) -> Result<Option<Arc<Counters>>, EngineError> {
+fn counters(engine: &Engine, container: &str, first: Option<i64>) -> Option<Arc<Counters>> {
     if !engine.is_local() {
-        return Ok(None);
+        return None;
     }
-    let pid = first_process(engine, container).await?;
-    Ok(pid
-        .and_then(|pid| Counters::find(container, pid))
-        .map(Arc::new))
+    Counters::find(container, first?).map(Arc::new)
 }
 
 /// What is in place for this sandbox: of the ceilings, those that it has.
@@ -636,29 +602,4 @@ async fn statistics(engine: &Engine, container: &str) -> Result<Usage, UsageErro
         disk_bytes: None,
         disk_files: None,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Read as _;
-
-    #[test]
-    fn the_archive_is_the_guest_and_what_follows() {
-        let mut whole = guest_archive(b"#!program").unwrap().to_vec();
-        assert_eq!(whole.len() % 512, 0);
-        let mut end = tar::Builder::new(Vec::new());
-        end.finish().unwrap();
-        whole.extend_from_slice(end.get_ref());
-        let mut archive = tar::Archive::new(whole.as_slice());
-        let mut entries = archive.entries().unwrap();
-        let mut guest = entries.next().unwrap().unwrap();
-        assert_eq!(guest.path().unwrap().to_str(), Some(".sandboxd-guest"));
-        assert_eq!(guest.header().mode().unwrap(), 0o555);
-        assert_eq!(guest.header().uid().unwrap(), 0);
-        let mut content = String::new();
-        guest.read_to_string(&mut content).unwrap();
-        assert_eq!(content, "#!program");
-        assert!(entries.next().is_none());
-    }
 }

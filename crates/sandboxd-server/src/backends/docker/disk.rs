@@ -2,12 +2,12 @@
 //! directory of this host which the daemon may read. What cannot be counted is not limited, and said to be so.
 
 use super::connect::Engine;
-use super::create::inspect;
 use super::kernel::Counters;
 use super::{Inner, Sandbox, ending};
 use crate::backends::tally::{self, Counted, Most, Tally};
 use crate::backends::{Asked, Ceiling, CreateError, Enforcement, SandboxSpec};
 use crate::id::SandboxId;
+use bollard::models::ContainerInspectResponse;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use std::sync::Arc;
@@ -45,10 +45,14 @@ pub(super) struct Places {
 
 impl Places {
     /// Those of a container, with its workspace.
-    pub(super) async fn of(engine: &Engine, container: &str, workspace: Option<OwnedFd>) -> Self {
+    pub(super) async fn of(
+        engine: &Engine,
+        looked: &ContainerInspectResponse,
+        workspace: Option<OwnedFd>,
+    ) -> Self {
         Self {
             workspace,
-            layer: layer(engine, container).await,
+            layer: layer(engine, looked).await,
         }
     }
 
@@ -144,14 +148,12 @@ fn is_counted(spec: &SandboxSpec) -> bool {
 }
 
 /// The directory that a container writes to, or why it is not at hand.
-async fn layer(engine: &Engine, container: &str) -> Result<OwnedFd, String> {
+async fn layer(engine: &Engine, looked: &ContainerInspectResponse) -> Result<OwnedFd, String> {
     if !engine.is_local() {
         return Err("the engine is not on this host".to_owned());
     }
-    let looked = inspect(engine, container).await;
-    let looked = looked.map_err(|error| error.to_string())?;
-    let driver = looked.and_then(|looked| looked.graph_driver);
-    let upper = driver.and_then(|mut driver| driver.data.remove(UPPER));
+    let driver = looked.graph_driver.as_ref();
+    let upper = driver.and_then(|driver| driver.data.get(UPPER).cloned());
     let upper = upper.ok_or("the engine does not keep it as a directory")?;
     let opened = tokio::task::spawn_blocking(move || {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

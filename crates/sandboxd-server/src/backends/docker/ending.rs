@@ -6,7 +6,7 @@
 use super::connect::{Engine, EngineError, unless_missing};
 use super::container::{KEPT, LABEL_INSTANCE, LABEL_KEEP, LABEL_SANDBOX, LABEL_STATE};
 use super::create::{inspect, is_alive};
-use super::{Inner, adopt, lock};
+use super::{Inner, adopt, guest, lock};
 use crate::backends::{DestroyError, Found, KeepLayer, ListError, StopError};
 use crate::id::SandboxId;
 use crate::limits::{ENGINE_ACT_SECONDS_MAX, ENGINE_ASK_SECONDS_MAX, ENGINE_ENDS_AT_ONCE};
@@ -283,7 +283,10 @@ pub(super) async fn sweep(inner: &Inner, alive: &BTreeSet<String>) -> Result<usi
         .buffer_unordered(ENGINE_ENDS_AT_ONCE)
         .collect::<Vec<()>>()
         .await;
-    Ok(count + adopt::sweep(inner, alive).await?)
+    let adopted = adopt::sweep(inner, alive).await?;
+    // After the containers that have them.
+    guest::sweep(inner, alive).await?;
+    Ok(count + adopted)
 }
 
 /// Ends everything.
@@ -310,6 +313,7 @@ pub(super) async fn shutdown(inner: &Arc<Inner>) {
         .buffer_unordered(ENGINE_ENDS_AT_ONCE)
         .collect::<Vec<()>>()
         .await;
+    guest::end(inner).await;
     // Its launcher, where there was one, removes the directory too.
     inner.bridge.end().await;
     let directory = inner.instance.directory.clone();

@@ -1,12 +1,15 @@
 //! What sandboxes of an engine are made from: images that it has, that it fetches, or that it builds.
 //!
-//! - [`pull`]: fetching. [`dockerfile`], [`build`]: building; the first is pure.
+//! - [`pull`]: fetching. [`dockerfile`], [`build`]: building; the first is pure. [`kept`]: what a kept container has.
 //!
 //! Each is made ready once however many wait for it, and to its end whoever gives up waiting.
 
 mod build;
 mod dockerfile;
+mod kept;
 mod pull;
+
+pub(super) use kept::kept;
 
 use super::connect::{Engine, unless_missing};
 use super::{Inner, lock};

@@ -1,15 +1,14 @@
 //! Sandboxes that a container engine makes: Docker, or Podman by the same API, on this host or another.
 //!
-//! Each is one container whose first process is the guest. The guest is copied in before the start, and the link is the
-//! engine's attach stream: nothing is executed per command, and nothing of the image is needed, neither a shell nor a C
-//! library.
+//! Each is one container whose first process is the guest. The guest comes in by a volume, and the link is the engine's
+//! attach stream: nothing is executed per command, and nothing of the image is needed, neither a shell nor a C library.
 //!
 //! - [`connect`]: the engine, found and asked; every question has a deadline.
 //! - [`container`], [`seccomp`]: from a specification to a container as data; pure.
 //! - [`images`]: what a sandbox is made from. [`places`]: where its workspace lies for the engine.
 //! - [`bridge`]: what it reaches on the network.
 //! - [`create`], [`link`]: one sandbox, from its specification to its running guest. [`ending`]: and back; and what an
-//!   earlier daemon left. [`adopt`]: containers that the Python service made.
+//!   earlier daemon left. [`guest`]: how the guest gets in. [`adopt`]: containers that the Python service made.
 //! - [`kernel`], [`meter`], [`disk`]: what its ceilings have done, where the engine is on this host.
 
 mod adopt;
@@ -19,6 +18,7 @@ mod container;
 mod create;
 mod disk;
 mod ending;
+mod guest;
 mod images;
 mod kernel;
 mod link;
@@ -45,8 +45,8 @@ use crate::runtimes::images::{Settings, Watcher};
 use adopt::Records;
 use async_trait::async_trait;
 use bridge::{Address, Bridge};
-use bytes::Bytes;
 use connect::{Abilities, Engine};
+use guest::Guest;
 use images::Images;
 use kernel::Counters;
 use places::Places;
@@ -97,8 +97,8 @@ struct Inner {
     state: String,
     /// How it is told which system calls there are.
     filters: Filters,
-    /// The guest, as the engine unpacks it.
-    guest: Bytes,
+    /// The guest, and where the engine has it.
+    guest: Guest,
     /// What runs; held only while it is looked up, never over a wait.
     sandboxes: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
     /// Ids of sandboxes that are being made; likewise.
@@ -195,7 +195,7 @@ impl Docker {
             filters,
             engine,
             state,
-            guest: create::guest_archive(programs.guest).map_err(failed)?,
+            guest: Guest::new(programs.guest).map_err(failed)?,
             sandboxes: Mutex::new(HashMap::new()),
             claimed: Mutex::new(BTreeSet::new()),
             errands: Mutex::new(JoinSet::new()),
@@ -390,6 +390,10 @@ impl Backend for Docker {
         progress: &Watcher,
     ) -> Result<PreparedImage, PrepareError> {
         images::prepare(&self.inner, runtime, progress).await
+    }
+
+    async fn kept_image(&self, id: &SandboxId) -> Option<PreparedImage> {
+        images::kept(&self.inner, id).await
     }
 
     async fn create(

@@ -69,6 +69,7 @@ fn made(spec: &SandboxSpec, abilities: &Abilities) -> ContainerCreateBody {
         filters: &Filters::Words,
         abilities,
         workspace: spec.workspace.as_ref().and_then(|w| w.path.to_str()),
+        guest: Some("sandboxd-guest-v"),
         network: "none",
         resolvers: Some(&[]),
         labels: HashMap::from([(LABEL_SANDBOX.to_owned(), "0123456789abcdef".to_owned())]),
@@ -98,6 +99,39 @@ fn one_of_its_own_user_that_is_kept_under_another_runtime() {
         ..spec()
     };
     insta::assert_snapshot!(shown(&made(&spec, &abilities())));
+}
+
+#[test]
+fn one_that_the_guest_is_copied_into_has_nothing_of_the_volume() {
+    let spec = SandboxSpec {
+        workspace: None,
+        ..spec()
+    };
+    let with = made(&spec, &abilities());
+    let here = Circumstances {
+        abilities: &abilities(),
+        filters: &Filters::Words,
+        workspace: None,
+        guest: None,
+        network: "none",
+        resolvers: None,
+        labels: HashMap::new(),
+    };
+    let without = container(&spec, &here).unwrap();
+    let makes = |body: &ContainerCreateBody| {
+        let words = body.cmd.iter().flatten();
+        words.filter(|word| *word == "--make-work-dir=yes").count()
+    };
+    assert_eq!((makes(&with), makes(&without)), (1, 0));
+    assert_eq!(with.entrypoint, Some(vec![GUEST_IN_VOLUME.to_owned()]));
+    assert_eq!(without.entrypoint, Some(vec![GUEST.to_owned()]));
+    assert_eq!(without.host_config.unwrap().mounts, Some(Vec::new()));
+    let mounts = with.host_config.unwrap().mounts.unwrap();
+    assert_eq!(mounts[0].read_only, Some(true));
+    // What fills it is the only one that writes.
+    let filler = filler("sha256:0f", "v", HashMap::new());
+    let mounts = filler.host_config.unwrap().mounts.unwrap();
+    assert_eq!(mounts[0].read_only, Some(false));
 }
 
 #[test]
@@ -194,6 +228,7 @@ fn what_no_container_can_be_is_refused() {
         abilities: &abilities(),
         filters: &Filters::Words,
         workspace: None,
+        guest: None,
         network: "none",
         resolvers: None,
         labels: HashMap::new(),
