@@ -17,6 +17,8 @@ const RULER_SPREAD_MAX: f64 = 1.35;
 const WATCHED: Duration = Duration::from_millis(400);
 /// Steps of the ruler's work: about a fifth of a millisecond.
 const RULER_STEPS: u32 = 60_000;
+/// Rests are not equally long, and whoever follows a long one would find a processor that has to wake first.
+const WARM: Duration = Duration::from_millis(2);
 
 /// The machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -80,21 +82,35 @@ pub(crate) struct Ruler(RefCell<Samples>);
 impl Ruler {
     /// Does it once.
     pub(crate) fn measure(&self) {
+        Self::warm();
         let began = Instant::now();
-        let mut state = 0x2545_f491_4f6c_dd1d_u64;
-        for _ in 0..RULER_STEPS {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            black_box(state);
-        }
+        work();
         self.0.borrow_mut().push(began.elapsed());
+    }
+
+    /// Gives the processor something to do, so that everybody's turn begins on one that is awake.
+    pub(crate) fn warm() {
+        let began = Instant::now();
+        while began.elapsed() < WARM {
+            work();
+        }
     }
 
     /// The slowest tenth's beginning over the fastest.
     fn spread(&self) -> f64 {
         let samples = self.0.borrow();
         samples.percentile(90) / samples.percentile(0)
+    }
+}
+
+/// The ruler's work.
+fn work() {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    for _ in 0..RULER_STEPS {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        black_box(state);
     }
 }
 

@@ -106,11 +106,16 @@ impl<'a> Race<'a> {
         let began = Instant::now();
         for round in 0..effort.rounds_max {
             ruler.measure();
+            // Each is first in turn, so that nobody always follows the same one.
+            let first = round % self.contestants.len().max(1);
+            self.contestants.rotate_left(first);
             for contestant in &mut self.contestants {
                 if contestant.failed.is_none() && round % contestant.stride == 0 {
+                    Ruler::warm();
                     contestant.take_turn(effort)?;
                 }
             }
+            self.contestants.rotate_right(first);
             let enough = round + 1 >= ROUNDS_LEAST && began.elapsed() > effort.time_max;
             if enough || self.stable(round + 1) {
                 break;

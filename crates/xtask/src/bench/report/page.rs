@@ -49,11 +49,15 @@ fn missed(record: &Record) -> String {
     let mut text = String::new();
     for suite in &record.suites {
         let disturbed = suite.quiet.disturbed().is_some();
+        let spent = SUITES.iter().find(|s| s.name == suite.name);
+        let spent = spent
+            .and_then(|suite| suite.spent)
+            .map(|file| format!("; [what its time is spent on](decisions/{file})"));
         for figure in &suite.findings.figures {
             for target in &figure.targets {
                 if figure.met(target) == Some(false) {
                     text.push_str(&format!(
-                        "- [{}](#{}): {}: {} {}, and {} is asked{}.\n",
+                        "- [{}](#{}): {}: {} {}, and {} is asked{}{}.\n",
                         suite.name,
                         suite.name,
                         figure.what,
@@ -65,6 +69,7 @@ fn missed(record: &Record) -> String {
                         } else {
                             ""
                         },
+                        spent.as_deref().unwrap_or_default(),
                     ));
                 }
             }
@@ -171,6 +176,10 @@ mod tests {
         let text = page(&record, &[]);
         let (missed, run) = (text.find("Targets that are missed"), text.find("## run"));
         assert!(missed < run && missed.is_some(), "{text}");
+        assert!(
+            text.contains("(decisions/0080-where-the-time-goes.md)"),
+            "{text}"
+        );
         assert!(text.contains("| a run (ms) | sandboxd | 7.00 |"), "{text}");
         assert!(text.contains("|  | bare | 2.00 |  | 0.286 |"), "{text}");
         assert!(text.contains("Too noisy to judge"), "{text}");

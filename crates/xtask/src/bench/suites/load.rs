@@ -161,7 +161,7 @@ fn rising_clients(
 
 fn at_rate(service: &Service, sessions: &[String], rate: usize) -> anyhow::Result<Step> {
     let next = AtomicUsize::new(0);
-    let interval = STEP.as_secs_f64() / (number(rate) * STEP.as_secs_f64());
+    let interval = 1.0 / number(rate);
     let began = Instant::now();
     step(service, SENDERS, |connection, latency| {
         loop {

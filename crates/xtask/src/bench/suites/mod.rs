@@ -30,60 +30,89 @@ pub(crate) struct Suite {
     pub(crate) name: &'static str,
     /// What it is about, for the report.
     pub(crate) about: &'static str,
+    /// The decision that says what its time is spent on, where there is one.
+    pub(crate) spent: Option<&'static str>,
     /// Measures.
     pub(crate) measure: Measure,
 }
+
+const OF_OPENS: &str = "0061-where-an-opens-time-goes.md";
+const OF_RUNS: &str = "0080-where-the-time-goes.md";
+const OF_ENGINES: &str = "0070-a-container-engine.md";
 
 /// All, in the order in which they are run.
 pub(crate) const SUITES: [Suite; 10] = [
     Suite {
         name: "open",
         about: "From a request for a session to the output of its first run, `/bin/echo hi`.",
+        spent: Some(OF_OPENS),
         measure: open::measure,
     },
     Suite {
         name: "run",
         about: "A program in a session that is open, from request to whole answer, over one kept connection.",
+        spent: Some(OF_RUNS),
         measure: run::measure,
     },
     Suite {
         name: "files",
         about: "Files of a session whose sandbox runs (live) and of one that sleeps (stored), over one kept connection.",
+        spent: Some(OF_RUNS),
         measure: files::measure,
     },
     Suite {
         name: "wake",
         about: "Putting a session to sleep, and from a run in a sleeping one to its output.",
+        spent: Some(OF_OPENS),
         measure: wake::measure,
     },
     Suite {
         name: "docker",
         about: "Our Docker backend beside the Python service and bare Docker: one engine, one image.",
+        spent: Some(OF_ENGINES),
         measure: docker::measure,
     },
     Suite {
         name: "density",
         about: "What idle sandboxes and the daemon hold of the machine's memory.",
+        spent: None,
         measure: density::measure,
     },
     Suite {
         name: "load",
         about: "Mixed work of many callers: seven runs, two reads and a write in ten requests.",
+        spent: None,
         measure: load::measure,
     },
     Suite {
         name: "growth",
         about: "How cost grows with what there is: the exponent b of a cost that follows n^b, fitted.",
+        spent: None,
         measure: growth::measure,
     },
     Suite {
         name: "images",
         about: "A Debian root filled up to 400 MiB: from its tar to an image, opening on it, and Python in ten sessions over it.",
+        spent: None,
         measure: images::measure,
     },
     Suite {
         name: "abuse",
         about: "A session's run of `/bin/echo` while another session does its worst, beside the same while nothing goes on.",
+        spent: None,
         measure: abuse::measure,
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_says_where_time_is_spent_is_there() {
+        let folder = crate::tools::root().join("docs/decisions");
+        for file in SUITES.iter().filter_map(|suite| suite.spent) {
+            assert!(folder.join(file).is_file(), "{file}");
+        }
+    }
+}
