@@ -182,8 +182,9 @@ async fn wait_until_open(
         if stage.changed().await.is_err() {
             let cause = stage.borrow().cause.clone();
             return Err(match cause {
+                // Whatever it failed for: the service's end is why, or would have been a moment later.
+                _ if shared.table().stopping => OpenError::ShuttingDown,
                 Some(cause) => OpenError::Start(cause),
-                None if shared.table().stopping => OpenError::ShuttingDown,
                 // It was open for a moment, and somebody has closed it: as while it is being closed.
                 None => OpenError::Opening(id.clone()),
             });
