@@ -4,15 +4,22 @@ use crate::support::{Reply, Service, raw};
 use serde_json::json;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::TcpSocket;
 
 const SIZE: usize = 4 * 1024 * 1024 + 7;
 
+/// More than the kernel keeps for a client that does not read: 4 MiB to send, as a rule, and what [`TcpSocket`] is told.
+const MORE_THAN_SOCKETS_HOLD: usize = 24 * 1024 * 1024;
+
 /// A service with a session that has a large file.
 async fn service() -> (Service, Vec<u8>) {
+    service_with(SIZE).await
+}
+
+async fn service_with(size: usize) -> (Service, Vec<u8>) {
     let service = Service::start(&[]).await;
     service.open("a").await;
-    let content: Vec<u8> = (0..=250).cycle().take(SIZE).collect();
+    let content: Vec<u8> = (0..=250).cycle().take(size).collect();
     let path = "/sessions/a/files/write?path=/workspace/large";
     let written = service.request("POST", path).body(&content).send().await;
     assert_eq!(written.status, 204);
@@ -127,9 +134,11 @@ async fn refusals_come_before_the_first_byte() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_hangs_up_or_stops_reading_holds_nothing_for_long() {
-    let (service, _) = service().await;
+    let (service, _) = service_with(MORE_THAN_SOCKETS_HOLD).await;
     for round in 0..3 {
-        let mut socket = TcpStream::connect(service.addr).await.expect("connected");
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(64 * 1024).expect("a size");
+        let mut socket = socket.connect(service.addr).await.expect("connected");
         let asked = wire(&service, true);
         socket
             .write_all(&asked)

@@ -1,6 +1,6 @@
 //! What sandboxes of an engine are made from: images that it has, that it fetches, or that it builds.
 //!
-//! - [`pull`]: fetching. [`dockerfile`], [`build`]: building; the first is pure. [`kept`]: what a kept container has.
+//! - [`pull`]: fetching. [`dockerfile`], [`build`]: building; the first is pure. [`mod@kept`]: what a kept container has.
 //!
 //! Each is made ready once however many wait for it, and to its end whoever gives up waiting.
 
