@@ -26,8 +26,8 @@ pub(crate) const DEAD_LOOKS: u32 = 200;
 pub(crate) const STREAM_READ_BYTES: usize = 32 * 1024;
 /// Least and most bytes read from a file at once.
 pub(crate) const FILE_READ_BYTES_LEAST: usize = 4 * 1024;
-/// See [`FILE_READ_BYTES_LEAST`].
-pub(crate) const FILE_READ_BYTES: usize = 64 * 1024;
+/// See [`FILE_READ_BYTES_LEAST`]: what one frame takes.
+pub(crate) const FILE_READ_BYTES: usize = sandboxd_protocol::limits::RAW_BYTES_MAX;
 /// How long after an operation the memory that it left with the allocator is given back to the kernel.
 pub(crate) const REST: Duration = Duration::from_millis(500);
 /// Streams of ended runs that background programs may keep writing to; the oldest is closed beyond that.

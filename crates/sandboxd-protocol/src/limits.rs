@@ -4,10 +4,13 @@
 pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest message in bytes that a guest may answer with; a batch of entries is cut to fit.
 pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
-/// Longest raw frame in bytes.
-pub const RAW_BYTES_MAX: usize = 64 * 1024;
 /// Bytes that a frame's header takes: one tag, four of length (little endian).
 pub const FRAME_HEADER_BYTES: usize = 5;
+/// Longest frame that the multiplexer sends as one of its own, in bytes: a quarter of a substream's window, so that four fit
+/// and none is cut.
+pub const PIECE_BYTES: usize = WINDOW_BYTES / 4;
+/// Longest content of a raw frame in bytes. With its header it is one piece.
+pub const RAW_BYTES_MAX: usize = PIECE_BYTES - FRAME_HEADER_BYTES;
 /// Most substreams open at once on one link, as the daemon counts them.
 pub const SUBSTREAMS_MAX: usize = 512;
 /// Most substreams that a guest knows at once: those that the daemon has let go and the guest is still ending count.

@@ -2,8 +2,8 @@
 //! and nothing in it ever waits for an operation.
 
 use crate::limits::{
-    CLIENT_SUBSTREAMS_MAX, CLOSE_SECONDS_MAX, GUEST_SUBSTREAMS_MAX, LINK_BUFFER_BYTES,
-    RAW_BYTES_MAX, REFUSED_SUBSTREAMS_MAX, WINDOW_BYTES,
+    CLIENT_SUBSTREAMS_MAX, CLOSE_SECONDS_MAX, GUEST_SUBSTREAMS_MAX, LINK_BUFFER_BYTES, PIECE_BYTES,
+    REFUSED_SUBSTREAMS_MAX, WINDOW_BYTES,
 };
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -33,7 +33,7 @@ pub(crate) fn wire<L: AsyncRead + AsyncWrite + Unpin>(link: L, mode: Mode) -> Wi
     config.set_max_connection_receive_window(None);
     config.set_max_num_streams(substreams);
     config.set_max_connection_receive_window(Some(substreams * WINDOW_BYTES));
-    config.set_split_send_size(RAW_BYTES_MAX);
+    config.set_split_send_size(PIECE_BYTES);
     let link = BufStream::with_capacity(LINK_BUFFER_BYTES, LINK_BUFFER_BYTES, link);
     Connection::new(link.compat(), config, mode)
 }

@@ -32,5 +32,12 @@ pub(crate) const DOCKER_ANSWER_MILLIS: u64 = 2_000;
 pub(crate) const HEALTH_SECONDS_MAX: u64 = 5;
 /// What is read of that answer at most, in bytes: its first line is all that counts.
 pub(crate) const HEALTH_ANSWER_BYTES_MAX: usize = 1024;
+/// How often the service looks whether its work is over, in seconds.
+pub(crate) const QUIET_LOOK_SECONDS: u64 = 5;
+/// Processor time between two looks that is none to speak of, in milliseconds: a few probes and a dashboard.
+pub(crate) const QUIET_MILLIS_MAX: u64 = 20;
+/// Processor time after which it is worth while to give memory back, in milliseconds.
+pub(crate) const WORKED_MILLIS_MIN: u64 = 100;
 
 const _: () = assert!(KILL_GRACE_MILLIS < END_GRACE_MILLIS);
+const _: () = assert!(QUIET_MILLIS_MAX < WORKED_MILLIS_MIN);

@@ -160,6 +160,15 @@ pub(crate) fn refuse_what_no_service_needs() -> io::Result<()> {
     answer(installed).map(|_| ())
 }
 
+/// Has the allocator give back what nobody uses, in all its arenas. Other allocators than glibc's do so by themselves.
+pub(crate) fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes each arena's own lock, and moves nothing that is in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Lets go of pages that are mapped from a file and were not changed. The caller has seen in the kernel's list that the
 /// range is one whole mapping, private, closed to writing, and without pages of its own.
 pub(crate) fn let_go_of_pages(start: usize, length: usize) -> io::Result<()> {

@@ -1,8 +1,13 @@
-//! Memory that only the start needed is given back: most of what the service takes when it is idle is its own program,
-//! mapped from its file, and a good part of that is walked through once (the command line, the configuration, the
-//! programs that are embedded, what the linker had to move). The pages are in the file; what is needed again is there again.
+//! Memory that is not needed is given back: after the start, and whenever there was work and then none. Most of what the
+//! service takes is its own program, mapped from its file, and much of that is walked through once (the command line, the
+//! configuration, the programs that are embedded) or seldom (an open, a build). The pages are in the file; what is needed
+//! again is there again. What the allocator holds without need goes with it.
 
+use crate::limits::{QUIET_LOOK_SECONDS, QUIET_MILLIS_MAX, WORKED_MILLIS_MIN};
 use crate::sys;
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval};
 
 /// A part of this process's memory, as the kernel lists it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,12 +22,56 @@ struct Mapping {
     swapped: Option<u64>,
 }
 
-/// Gives back what is mapped of this program's file and was never changed. To be done once, when the service is ready.
-pub(super) fn let_go_of_the_start() {
+/// Gives back what the start took, and then what work took each time that it is over. Ends with the service only.
+pub(super) async fn keep_small() {
+    let mut work = Work::default();
+    let_go();
+    work.let_go_at(processor_time());
+    let mut looks = interval(Duration::from_secs(QUIET_LOOK_SECONDS));
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        if work.is_over(processor_time()) {
+            let_go();
+            work.let_go_at(processor_time());
+        }
+    }
+}
+
+/// What this process has worked, by its processor time: that counts requests, builds and clean-ups alike.
+#[derive(Debug, Default)]
+struct Work {
+    looked: Duration,
+    let_go: Duration,
+}
+
+impl Work {
+    /// Whether there was work since memory was last given back, and none since the last look.
+    fn is_over(&mut self, now: Duration) -> bool {
+        let lately = now.saturating_sub(self.looked);
+        self.looked = now;
+        let in_all = now.saturating_sub(self.let_go);
+        lately <= Duration::from_millis(QUIET_MILLIS_MAX)
+            && in_all >= Duration::from_millis(WORKED_MILLIS_MIN)
+    }
+
+    fn let_go_at(&mut self, now: Duration) {
+        (self.looked, self.let_go) = (now, now);
+    }
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// Gives back what is mapped of this program's file and was never changed, and what the allocator can do without.
+fn let_go() {
+    sys::trim_heap();
     let Ok(listed) = std::fs::read_to_string("/proc/self/smaps") else {
         return;
     };
-    let inside = let_go_of_the_start as *const () as usize;
+    let inside = let_go as *const () as usize;
     for mapping in of_the_program(&mappings(&listed), inside) {
         if let Err(error) = sys::let_go_of_pages(mapping.start, mapping.end - mapping.start) {
             tracing::debug!(%error, "pages of the start stay in memory");
@@ -126,10 +175,28 @@ mod tests {
     fn a_program_finds_its_own_code_and_goes_on_without_its_pages() {
         let listed = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let all = mappings(&listed);
-        let code = let_go_of_the_start as *const () as usize;
+        let code = let_go as *const () as usize;
         let chosen = of_the_program(&all, code);
         assert!(chosen.iter().any(|m| (m.start..m.end).contains(&code)));
-        let_go_of_the_start();
+        let_go();
         assert_eq!(mappings(&listed), all);
+    }
+
+    #[test]
+    fn memory_is_given_back_once_after_work_and_not_while_there_is_any() {
+        let at = Duration::from_millis;
+        let mut work = Work::default();
+        work.let_go_at(at(1_000));
+        // Nothing was done, and then hardly anything.
+        assert!(!work.is_over(at(1_000)));
+        assert!(!work.is_over(at(1_000 + QUIET_MILLIS_MAX)));
+        // At work, still at work, and done with it.
+        let begun = 1_000 + WORKED_MILLIS_MIN;
+        assert!(!work.is_over(at(begun)));
+        assert!(!work.is_over(at(begun + QUIET_MILLIS_MAX + 1)));
+        let done = begun + QUIET_MILLIS_MAX + 2;
+        assert!(work.is_over(at(done)));
+        work.let_go_at(at(done + 1));
+        assert!(!work.is_over(at(done + 2)));
     }
 }

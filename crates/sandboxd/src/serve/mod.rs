@@ -3,7 +3,7 @@
 //! - [`check`]: `--check`, which looks and does not serve.
 //! - [`confine`]: what the service gives up at its start.
 //! - [`logs`]: where the service's log lines go.
-//! - [`memory`]: what the start took and nobody needs.
+//! - [`memory`]: what start and work took, and nobody needs any more.
 //! - [`supervisor`]: what systemd is told.
 
 mod check;
@@ -123,7 +123,7 @@ async fn until_asked(config: Config) -> Result<ExitCode, Failure> {
     // The last of the lines: whoever waits for it finds a service that answers.
     output::say(&format!("listening on http://{}", server.local_addr()));
     supervisor::ready(server.local_addr());
-    memory::let_go_of_the_start();
+    let small = memory::keep_small();
     let beat = supervisor::beat(server.sessions());
     let (asked, told) = oneshot::channel::<()>();
     let running = server.run(async {
@@ -134,6 +134,7 @@ async fn until_asked(config: Config) -> Result<ExitCode, Failure> {
         tokio::select! {
             () = running => {}
             () = beat => {}
+            () = small => {}
         }
     };
     tokio::pin!(running);

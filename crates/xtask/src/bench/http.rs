@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// Longest wait for an answer.
 const ANSWER_SECONDS_MAX: u64 = 60;
 
-/// How long a connection may be left alone and be used again.
-const IDLE_SECONDS_MAX: u64 = 10;
+/// How long a connection may be left alone and be used again: less than the five seconds after which servers give one up.
+const IDLE_SECONDS_MAX: u64 = 4;
 /// A body of at most so many bytes is sent with its head.
 const TOGETHER_BYTES: usize = 16 * 1024;
 /// How much of a long answer is read at once.

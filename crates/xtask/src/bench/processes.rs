@@ -13,7 +13,7 @@ pub(crate) struct Memory {
     pub(crate) rss_kib: f64,
     /// Resident, what is shared divided by those who share it.
     pub(crate) pss_kib: f64,
-    /// Nobody else's.
+    /// Its own memory. Pages of its program are not, also where nobody else has mapped them yet.
     pub(crate) private_kib: f64,
 }
 
@@ -29,11 +29,10 @@ impl Memory {
                 .with_context(|| format!("{path} has no {name}"))?
                 .parse()?)
         };
-        let private_kib = field("Private_Clean:")? + field("Private_Dirty:")?;
         Ok(Self {
             rss_kib: field("Rss:")?,
             pss_kib: field("Pss:")?,
-            private_kib,
+            private_kib: field("Anonymous:")?,
         })
     }
 }

@@ -3,10 +3,14 @@
 use super::http::Connection;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Any id of a run.
-const RUN_ID: &str = "0123456789abcdef0123456789abcdef";
+/// An id that no other run of this process has: many run at once in one session.
+fn run_id() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    format!("{:032x}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
 
 /// A session of its own, of the default runtime; its id.
 pub(crate) fn open(connection: &mut Connection) -> anyhow::Result<String> {
@@ -62,7 +66,7 @@ pub(crate) fn run_counted(
 
 /// Decoding the answer is not in the time.
 fn run(connection: &mut Connection, id: &str, argv: &[&str]) -> anyhow::Result<(Duration, Value)> {
-    let body = json!({ "argv": argv, "run_id": RUN_ID }).to_string();
+    let body = json!({ "argv": argv, "run_id": run_id() }).to_string();
     let began = Instant::now();
     let answer = connection.must("POST", &format!("/sessions/{id}/run"), &body)?;
     let took = began.elapsed();

@@ -52,7 +52,7 @@ fn missed(record: &Record) -> String {
         let spent = SUITES.iter().find(|s| s.name == suite.name);
         let spent = spent
             .and_then(|suite| suite.spent)
-            .map(|file| format!("; [what its time is spent on](decisions/{file})"));
+            .map(|file| format!("; [what it is spent on](decisions/{file})"));
         for figure in &suite.findings.figures {
             for target in &figure.targets {
                 if figure.met(target) == Some(false) {

@@ -17,7 +17,9 @@ const KIB: usize = 1024;
 /// Sessions that memory is measured with.
 const SESSIONS: usize = 20;
 /// Until what was done last is over.
-const QUIET: Duration = Duration::from_secs(2);
+const OVER: Duration = Duration::from_secs(2);
+/// Until our daemon has given back what only work takes.
+const REST: Duration = Duration::from_secs(12);
 
 pub(super) fn measure(bench: &Bench, findings: &mut Findings) -> anyhow::Result<()> {
     let docker = match bench.docker() {
@@ -135,12 +137,22 @@ fn memory(
     python: Option<&PythonService>,
 ) -> anyhow::Result<()> {
     let pss_mib = |pid: u32| anyhow::Ok(Samples::one(Memory::of(pid)?.pss_kib / 1024.0));
-    twenty(&mut service.connect()?)?;
-    let what = format!("daemon with {SESSIONS} sessions, PSS");
-    let mut figure = Figure::new(&what, "MiB", &pss_mib(service.pid())?)
+    let just_after = |connection: &mut Connection, pid: u32| {
+        twenty(connection)?;
+        std::thread::sleep(OVER);
+        pss_mib(pid)
+    };
+    let named = |when: &str| format!("daemon with {SESSIONS} sessions, {when}, PSS");
+    let ours = just_after(&mut service.connect()?, service.pid())?;
+    let mut figure = Figure::new(&named("just after their first runs"), "MiB", &ours);
+    if let Some(python) = python {
+        figure = figure.beside(PYTHON, &just_after(&mut python.connect()?, python.pid())?);
+    }
+    findings.figure(figure);
+    std::thread::sleep(REST);
+    let mut figure = Figure::new(&named("at rest"), "MiB", &pss_mib(service.pid())?)
         .target(Target::SmallerBy(5.0, PYTHON.to_owned()));
     if let Some(python) = python {
-        twenty(&mut python.connect()?)?;
         figure = figure.beside(PYTHON, &pss_mib(python.pid())?);
     }
     findings.figure(figure);
@@ -153,7 +165,6 @@ fn twenty(connection: &mut Connection) -> anyhow::Result<()> {
         let session = open(connection)?;
         run_in(connection, &session, &["/bin/true"], "")?;
     }
-    std::thread::sleep(QUIET);
     Ok(())
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Suite {
     pub(crate) name: &'static str,
     /// What it is about, for the report.
     pub(crate) about: &'static str,
-    /// The decision that says what its time is spent on, where there is one.
+    /// The decision that says what its time (or memory) is spent on, where there is one.
     pub(crate) spent: Option<&'static str>,
     /// Measures.
     pub(crate) measure: Measure,
@@ -39,6 +39,7 @@ pub(crate) struct Suite {
 const OF_OPENS: &str = "0061-where-an-opens-time-goes.md";
 const OF_RUNS: &str = "0080-where-the-time-goes.md";
 const OF_ENGINES: &str = "0070-a-container-engine.md";
+const OF_MEMORY: &str = "0081-memory-of-the-daemon.md";
 
 /// All, in the order in which they are run.
 pub(crate) const SUITES: [Suite; 10] = [
@@ -75,7 +76,7 @@ pub(crate) const SUITES: [Suite; 10] = [
     Suite {
         name: "density",
         about: "What idle sandboxes and the daemon hold of the machine's memory.",
-        spent: None,
+        spent: Some(OF_MEMORY),
         measure: density::measure,
     },
     Suite {

@@ -9,7 +9,7 @@ use crate::bench::place::Bench;
 use crate::bench::requests::{close, open, run_counted, run_in, shell_in};
 use crate::bench::rounds::Race;
 use crate::bench::service::Service;
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -108,40 +108,55 @@ pub(super) fn measure(bench: &Bench, findings: &mut Findings) -> anyhow::Result<
     if let Some(figure) = results.whole("run that prints 1 MiB") {
         findings.figure(figure.target(Target::TimesOf(3.0, SPAWN.to_owned())));
     }
-    findings.figure(clients(
-        bench, &service, &session, &container, &peer, &python,
-    )?);
+    clients(
+        bench, findings, &service, &session, &container, &peer, &python,
+    )?;
     close(&mut connection, &session)?;
     Ok(())
 }
 
-/// Runs a second with many clients at once, in windows one after the other.
+/// Runs a second with many clients at once, in windows one after the other. What a peer refuses or fails at is not counted
+/// as done, and said.
 fn clients(
     bench: &Bench,
+    findings: &mut Findings,
     service: &Service,
     session: &str,
     container: &anyhow::Result<Container>,
     peer: &anyhow::Result<Peer>,
     python: &anyhow::Result<PythonService>,
-) -> anyhow::Result<Figure> {
+) -> anyhow::Result<()> {
     let (mut ours, mut bare) = (Samples::default(), Samples::default());
     let (mut exec, mut theirs) = (Samples::default(), Samples::default());
+    let mut failures = Vec::new();
     let true_in = |connection: &mut Connection, session: &str| {
         run_in(connection, session, &["/bin/true"], "").map(drop)
     };
     for _ in 0..bench.times(WINDOWS) {
         let connect = || service.connect();
-        ours.push_value(at_once(connect, |c| true_in(c, session))?);
+        let done = at_once(connect, |c| true_in(c, session));
+        if let Some(failure) = done.failures.into_iter().next() {
+            return Err(failure);
+        }
+        ours.push_value(done.rate);
         let spawn = |(): &mut ()| spawn::run(&["/bin/true"], 0).map(drop);
-        bare.push_value(at_once(|| Ok(()), spawn)?);
+        bare.push_value(at_once(|| Ok(()), spawn).rate);
         if let Ok(container) = container {
             let exec_one = |(): &mut ()| container.exec(&["/bin/true"], 0).map(drop);
-            exec.push_value(at_once(|| Ok(()), exec_one)?);
+            exec.push_value(at_once(|| Ok(()), exec_one).rate);
         }
         if let (Ok(python), Ok(peer)) = (python, peer) {
             let connect = || python.connect();
-            theirs.push_value(at_once(connect, |c| true_in(c, &peer.session))?);
+            let done = at_once(connect, |c| true_in(c, &peer.session));
+            theirs.push_value(done.rate);
+            failures.extend(done.failures);
         }
+    }
+    if let Some(first) = failures.first() {
+        let count = failures.len();
+        findings.note(format!(
+            "{PYTHON} failed at {count} of the runs of {CLIENTS} clients: {first:#}"
+        ));
     }
     let what = format!("runs of /bin/true with {CLIENTS} clients");
     let mut figure = Figure::new(&what, "runs/s", &ours).beside(SPAWN, &bare);
@@ -153,34 +168,52 @@ fn clients(
             .beside(PYTHON, &theirs)
             .target(Target::LargerBy(20.0, PYTHON.to_owned()));
     }
-    Ok(figure)
+    findings.figure(figure);
+    Ok(())
 }
 
-/// Lets clients do the same again and again; how often it was done, a second.
+/// What many clients came to.
+struct Done {
+    /// How often it was done, a second.
+    rate: f64,
+    /// Why it was not.
+    failures: Vec<anyhow::Error>,
+}
+
+/// Lets clients do the same again and again. One that fails begins anew.
 fn at_once<C>(
     connect: impl Fn() -> anyhow::Result<C> + Sync,
     act: impl Fn(&mut C) -> anyhow::Result<()> + Sync,
-) -> anyhow::Result<f64> {
+) -> Done {
     let done = AtomicUsize::new(0);
     let began = Instant::now();
-    let ended: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
+    let until_it_fails = || -> anyhow::Result<()> {
+        let mut connection = connect()?;
+        while began.elapsed() < WINDOW {
+            act(&mut connection)?;
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    let failures = std::thread::scope(|scope| {
         let client = |_| {
-            scope.spawn(|| -> anyhow::Result<()> {
-                let mut connection = connect()?;
+            scope.spawn(|| {
+                let mut failures = Vec::new();
                 while began.elapsed() < WINDOW {
-                    act(&mut connection)?;
-                    done.fetch_add(1, Ordering::Relaxed);
+                    failures.extend(until_it_fails().err());
                 }
-                Ok(())
+                failures
             })
         };
         let clients: Vec<_> = (0..CLIENTS).map(client).collect();
         let ended = clients.into_iter().map(|client| client.join());
         ended
-            .map(|ended| ended.unwrap_or_else(|_| bail!("a client panicked")))
+            .flat_map(|ended| ended.unwrap_or_else(|_| vec![anyhow!("a client panicked")]))
             .collect()
     });
     let took = began.elapsed();
-    ended.into_iter().collect::<anyhow::Result<()>>()?;
-    Ok(number(done.into_inner()) / took.as_secs_f64())
+    Done {
+        rate: number(done.into_inner()) / took.as_secs_f64(),
+        failures,
+    }
 }
