@@ -39,7 +39,7 @@ pub const BATCH_BYTES: usize = 64 * 1024;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Bytes of stdin that may be on the way to a program that has not read them. The daemon sends no more before the guest
 /// reports some as taken, so that a word of control is never stuck behind stdin.
-pub const STDIN_WINDOW_BYTES: usize = 256 * 1024;
+pub const STDIN_WINDOW_BYTES: usize = 3 * RAW_BYTES_MAX;
 /// Bytes that the buffers around the link take, each way.
 pub const LINK_BUFFER_BYTES: usize = 4 * 1024;
 /// Bytes asked for in one read of a substream, unless a longer frame is under way.
@@ -51,4 +51,6 @@ const _: () = assert!(RAW_BYTES_MAX <= ANSWER_BYTES_MAX);
 const _: () = assert!(BATCH_BYTES + ENTRIES_PER_BATCH * 64 + 8192 <= ANSWER_BYTES_MAX);
 const _: () = assert!(SUBSTREAMS_MAX < GUEST_SUBSTREAMS_MAX);
 const _: () = assert!(GUEST_SUBSTREAMS_MAX < CLIENT_SUBSTREAMS_MAX);
-const _: () = assert!(STDIN_WINDOW_BYTES >= RAW_BYTES_MAX);
+// Stdin that nobody reads leaves a piece of the substream's window to control.
+const _: () =
+    assert!(STDIN_WINDOW_BYTES.div_ceil(RAW_BYTES_MAX) * PIECE_BYTES + PIECE_BYTES <= WINDOW_BYTES);

@@ -223,7 +223,9 @@ fn lengths_are_judged_before_the_payload_is_there() {
         take(&mut wire, MESSAGE_BYTES_MAX),
         Err(FrameError::TooLong { .. })
     ));
-    let mut wire = BytesMut::from(&[2, 1, 0, 1, 0][..]);
+    let mut wire = BytesMut::from(&[2][..]);
+    let length = u32::try_from(RAW_BYTES_MAX + 1).expect("fits");
+    wire.extend_from_slice(&length.to_le_bytes());
     assert_eq!(
         take(&mut wire, MESSAGE_BYTES_MAX),
         Err(FrameError::TooLong {

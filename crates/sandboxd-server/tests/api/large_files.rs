@@ -17,7 +17,8 @@ async fn service() -> (Service, Vec<u8>) {
 }
 
 async fn service_with(size: usize) -> (Service, Vec<u8>) {
-    let service = Service::start(&[]).await;
+    let most = MORE_THAN_SOCKETS_HOLD.to_string();
+    let service = Service::start(&[("SANDBOXD_MAX_READ_BYTES", &most)]).await;
     service.open("a").await;
     let content: Vec<u8> = (0..=250).cycle().take(size).collect();
     let path = "/sessions/a/files/write?path=/workspace/large";
