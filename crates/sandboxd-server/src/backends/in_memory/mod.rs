@@ -61,7 +61,18 @@ struct Sandbox {
     spec_memory: Option<u64>,
     keeps: bool,
     flags: Arc<SandboxSwitches>,
+    /// Asks it to end.
     end: CancellationToken,
+    /// It has.
+    gone: CancellationToken,
+}
+
+impl Sandbox {
+    /// Ends it. When this is over nothing comes from it any more, as from one whose processes are dead.
+    async fn end(&self) {
+        self.end.cancel();
+        self.gone.cancelled().await;
+    }
 }
 
 impl InMemory {
@@ -171,8 +182,11 @@ impl InMemory {
             guest.clone(),
         );
         let over = end.clone();
+        let gone = CancellationToken::new();
+        let told = gone.clone().drop_guard();
         // Owned by the sandbox: ends with its token or with the link.
         tokio::spawn(async move {
+            let _told = told;
             tokio::select! {
                 _ = serving => {}
                 () = over.cancelled() => {}
@@ -188,6 +202,7 @@ impl InMemory {
                 keeps: spec.keep_layer,
                 flags: flags.clone(),
                 end,
+                gone,
             },
         );
         inside.most = inside.most.max(inside.sandboxes.len());
@@ -297,7 +312,7 @@ impl Backend for InMemory {
     async fn stop(&self, id: &SandboxId, keep: KeepLayer) -> Result<(), StopError> {
         self.switches.before_stop().await;
         if let Some(sandbox) = self.take(id) {
-            sandbox.end.cancel();
+            sandbox.end().await;
             if keep == KeepLayer::Yes && sandbox.keeps {
                 let tree = sandbox.guest.take_tree();
                 self.inside().layers.insert(id.clone(), tree);
@@ -312,7 +327,7 @@ impl Backend for InMemory {
     async fn destroy(&self, id: &SandboxId) -> Result<(), DestroyError> {
         self.switches.before_stop().await;
         if let Some(sandbox) = self.take(id) {
-            sandbox.end.cancel();
+            sandbox.end().await;
         }
         self.inside().layers.remove(id);
         self.switches.forget(id);
