@@ -145,6 +145,14 @@ fn daemon(state: &Path, step: Died) -> Child {
     child
 }
 
+/// Whether nothing of a process is left but, at most, its status.
+fn is_dead(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+    status.map_or(true, |status| {
+        status.lines().any(|line| line.starts_with("State:\tZ"))
+    })
+}
+
 /// Whether no daemon of this host has the block of ids that these are of: a lock file for each 64 ranges from 0x7001_0000 on.
 fn is_free(map: &str) -> bool {
     let first: u32 = map.split_whitespace().nth(1).unwrap().parse().unwrap();
@@ -184,6 +192,8 @@ async fn dies_at(step: Died, both: bool) {
     killed.wait().unwrap();
     if both {
         signal(launcher, rustix::process::Signal::KILL);
+        // Until it is dead it holds what tells its instance from one that nobody is left of.
+        eventually(&at, || is_dead(launcher));
     } else {
         signal(launcher, rustix::process::Signal::CONT);
         eventually(&at, || {
