@@ -160,7 +160,7 @@ pub(crate) fn refuse_what_no_service_needs() -> io::Result<()> {
     answer(installed).map(|_| ())
 }
 
-/// Has the allocator give back what nobody uses, in all its arenas. Other allocators than glibc's do so by themselves.
+/// Has the allocator give back what nobody uses, in all its arenas; of glibc only, the others have no such call.
 pub(crate) fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes each arena's own lock, and moves nothing that is in use.

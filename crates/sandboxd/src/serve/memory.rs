@@ -74,7 +74,7 @@ fn let_go() {
     let inside = let_go as *const () as usize;
     for mapping in of_the_program(&mappings(&listed), inside) {
         if let Err(error) = sys::let_go_of_pages(mapping.start, mapping.end - mapping.start) {
-            tracing::debug!(%error, "pages of the start stay in memory");
+            tracing::debug!(%error, "pages of the program stay in memory");
         }
     }
 }

@@ -91,9 +91,13 @@ fn resident(bench: &Bench, findings: &mut Findings) -> anyhow::Result<f64> {
     );
     findings.note(format!(
         "Kernel memory is counted by what the machine has less of with {most} sandboxes ({each:.0} KiB each); whatever \
-         else the machine does falls into it. Linux keeps, for each cgroup, a word for each file system that there ever \
-         was at once since the machine's start, so a machine that had more sandboxes before takes more for each."
+         else the machine does falls into it. A machine that \
+         had more sandboxes before takes more for each (decision 81)."
     ));
+    findings.note(
+        "Private is what a sandbox's processes have written themselves; pages of the guest's program are shared, also where \
+         one sandbox is alone. The daemon is measured at rest, twelve seconds after the last request.",
+    );
     let mut usage = Samples::default();
     for _ in 0..bench.times(LIST_ROUNDS) {
         let began = Instant::now();

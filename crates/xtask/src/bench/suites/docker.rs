@@ -149,6 +149,9 @@ fn memory(
         figure = figure.beside(PYTHON, &just_after(&mut python.connect()?, python.pid())?);
     }
     findings.figure(figure);
+    findings.note(
+        "At rest is twelve seconds after the last request; our daemon has given back by then what only work takes.",
+    );
     std::thread::sleep(REST);
     let mut figure = Figure::new(&named("at rest"), "MiB", &pss_mib(service.pid())?)
         .target(Target::SmallerBy(5.0, PYTHON.to_owned()));

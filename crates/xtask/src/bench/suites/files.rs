@@ -142,7 +142,8 @@ fn in_folder(bench: &Bench, folder: &Path, findings: &mut Findings) -> anyhow::R
     close(&mut live.connection, &stored.session)?;
     findings.note(
         "The static file is served, taken, looked at and listed by the same HTTP stack with nothing behind it but the file; \
-         plain files are read and written by a program on the host. Both sides of a transfer run on this machine.",
+         plain files are read and written by a program on the host. Both sides of a transfer run on this machine. \
+         Before each write of 64 MiB everything written before is on the disk.",
     );
     Ok(())
 }

@@ -128,7 +128,11 @@ fn clients(
 ) -> anyhow::Result<()> {
     let (mut ours, mut bare) = (Samples::default(), Samples::default());
     let (mut exec, mut theirs) = (Samples::default(), Samples::default());
-    let mut failures = Vec::new();
+    let mut failures: Vec<(&str, anyhow::Error)> = Vec::new();
+    let mut counted = |who, done: Done, samples: &mut Samples| {
+        samples.push_value(done.rate);
+        failures.extend(done.failures.into_iter().map(|failure| (who, failure)));
+    };
     let true_in = |connection: &mut Connection, session: &str| {
         run_in(connection, session, &["/bin/true"], "").map(drop)
     };
@@ -140,23 +144,25 @@ fn clients(
         }
         ours.push_value(done.rate);
         let spawn = |(): &mut ()| spawn::run(&["/bin/true"], 0).map(drop);
-        bare.push_value(at_once(|| Ok(()), spawn).rate);
+        counted(SPAWN, at_once(|| Ok(()), spawn), &mut bare);
         if let Ok(container) = container {
             let exec_one = |(): &mut ()| container.exec(&["/bin/true"], 0).map(drop);
-            exec.push_value(at_once(|| Ok(()), exec_one).rate);
+            counted(DOCKER_EXEC, at_once(|| Ok(()), exec_one), &mut exec);
         }
         if let (Ok(python), Ok(peer)) = (python, peer) {
             let connect = || python.connect();
             let done = at_once(connect, |c| true_in(c, &peer.session));
-            theirs.push_value(done.rate);
-            failures.extend(done.failures);
+            counted(PYTHON, done, &mut theirs);
         }
     }
-    if let Some(first) = failures.first() {
-        let count = failures.len();
-        findings.note(format!(
-            "{PYTHON} failed at {count} of the runs of {CLIENTS} clients: {first:#}"
-        ));
+    for who in [SPAWN, DOCKER_EXEC, PYTHON] {
+        let mut of_one = failures.iter().filter(|(failed, _)| *failed == who);
+        let count = of_one.clone().count();
+        if let Some((_, first)) = of_one.next() {
+            findings.note(format!(
+                "{who} failed at {count} of the runs of {CLIENTS} clients: {first:#}"
+            ));
+        }
     }
     let what = format!("runs of /bin/true with {CLIENTS} clients");
     let mut figure = Figure::new(&what, "runs/s", &ours).beside(SPAWN, &bare);
