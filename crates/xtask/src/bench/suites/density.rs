@@ -96,7 +96,7 @@ fn resident(bench: &Bench, findings: &mut Findings) -> anyhow::Result<f64> {
     ));
     findings.note(
         "Private is what a sandbox's processes have written themselves; pages of the guest's program are shared, also where \
-         one sandbox is alone. The daemon is measured at rest, twelve seconds after the last request.",
+         one sandbox is alone. The daemon is measured twelve seconds after the last request.",
     );
     let mut usage = Samples::default();
     for _ in 0..bench.times(LIST_ROUNDS) {
