@@ -76,12 +76,12 @@ fn walls(
     root::enter(&shown.root)?;
     let top = root::open()?;
     entries::make(&top, &template.entries)?;
-    let null = devices::mount(&top, &shown.devices)?;
+    let null = devices::mount(&top, &template.root, &shown.devices)?;
     proc::mount(&top, &proc_mount)?;
     // The limits lie below /proc/sys, which the next step makes read-only.
     let namespace_limits = nested::open(&proc_mount)?;
-    proc::restrict(&proc_mount, &template.proc, &null)?;
-    memory::mount(&top, &template.memory_mounts)?;
+    memory::mount(&top, &template.root, &template.memory_mounts)?;
+    proc::restrict(&top, &proc_mount, &template.proc, &null)?;
     views::attach(&top, &template.views, &shown.views)?;
     // Last of the mounts, since the work directory may lie below any of the others.
     work_dir::mount(&top, &assignment.work_dir, shown.workspace.as_ref())?;

@@ -151,6 +151,8 @@ pub struct MemoryMount {
 pub struct ProcRules {
     /// Files that read as empty, and directories that are empty.
     pub masked: Vec<String>,
+    /// An empty directory that hides directories, relative to the root: in one of the read-only memory mounts.
+    pub empty: String,
     /// Trees that cannot be written.
     pub read_only: Vec<String>,
 }

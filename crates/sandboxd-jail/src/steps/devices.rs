@@ -1,4 +1,4 @@
-//! `/dev`: a small memory file system, the harmless device files of the host, terminals of its own.
+//! `/dev`: a directory in memory, the harmless device files of the host, terminals of its own.
 //!
 //! A user namespace cannot make device files, so the host's are mounted, each on an empty file.
 
@@ -7,6 +7,7 @@ use crate::spawn::{at, on};
 use crate::steps::entries;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use sandboxd_jail::plan::Root;
 use sandboxd_jail::report::{Failure, Step};
 
 const LINKS: &[(&str, &str)] = &[
@@ -22,10 +23,19 @@ const BYTES: u64 = 64 * 1024;
 const INODES: u64 = 256;
 
 /// Fills `/dev`, and gives `null` back, to hide files behind.
-pub(crate) fn mount(top: &OwnedFd, devices: &[(String, OwnedFd)]) -> Result<OwnedFd, Failure> {
+pub(crate) fn mount(
+    top: &OwnedFd,
+    root: &Root,
+    devices: &[(String, OwnedFd)],
+) -> Result<OwnedFd, Failure> {
     let attributes = 0x2 | mounts::NOT_EXECUTABLE;
-    let dev = mounts::memory(BYTES, INODES, 0o755, attributes).map_err(at(Step::Devices))?;
     let target = entries::directory(top, "dev", 0o755).map_err(on(Step::Devices, "dev"))?;
+    let dev = match root {
+        // In memory already: a directory of it will do.
+        Root::Memory { .. } => mounts::copy(&target, "", false, attributes, None),
+        Root::Layer | Root::Overlay { .. } => mounts::memory(BYTES, INODES, 0o755, attributes),
+    };
+    let dev = dev.map_err(at(Step::Devices))?;
     mounts::attach(&dev, target, "").map_err(at(Step::Devices))?;
     for (name, device) in devices {
         entries::file(&dev, name)

@@ -22,14 +22,20 @@ pub(crate) fn mount(top: &OwnedFd, proc: &OwnedFd) -> Result<(), Failure> {
     mounts::attach(proc, target, "").map_err(at(Step::Proc))
 }
 
-/// Hides and protects.
-pub(crate) fn restrict(proc: &OwnedFd, rules: &ProcRules, null: &OwnedFd) -> Result<(), Failure> {
+/// Hides and protects. `top` is the root, with all in place that the rules need of it.
+pub(crate) fn restrict(
+    top: &OwnedFd,
+    proc: &OwnedFd,
+    rules: &ProcRules,
+    null: &OwnedFd,
+) -> Result<(), Failure> {
     for path in &rules.read_only {
         protect(proc, path).map_err(on(Step::Proc, path))?;
     }
-    let mut empty = None;
+    let empty =
+        entries::found_directory(top, &rules.empty).map_err(on(Step::Proc, &rules.empty))?;
     for path in &rules.masked {
-        hide(proc, path, null, &mut empty).map_err(on(Step::Proc, path))?;
+        hide(proc, path, null, &empty).map_err(on(Step::Proc, path))?;
     }
     Ok(())
 }
@@ -43,29 +49,19 @@ fn protect(proc: &OwnedFd, path: &str) -> Result<(), Errno> {
     mounts::attach(&mount, target.as_fd(), "")
 }
 
-/// A file by one that is empty, a directory by one: `empty` is that one once it is in place. Kernels before 6.15 copy no
-/// mount that is attached nowhere.
-fn hide(
-    proc: &OwnedFd,
-    path: &str,
-    null: &OwnedFd,
-    empty: &mut Option<OwnedFd>,
-) -> Result<(), Errno> {
+/// A file by one that is empty, a directory by one.
+fn hide(proc: &OwnedFd, path: &str, null: &OwnedFd, empty: &OwnedFd) -> Result<(), Errno> {
     let Some(target) = find(proc, path)? else {
         return Ok(());
     };
     let status = rustix::fs::fstat(&target)?;
-    if !FileType::from_raw_mode(status.st_mode).is_dir() {
-        let mount = mounts::copy(null, "", false, 0x2 | mounts::NOT_EXECUTABLE, None)?;
-        return mounts::attach(&mount, target.as_fd(), "");
-    }
-    let mount = match empty {
-        Some(first) => mounts::copy(&*first, "", false, 0, None)?,
-        None => mounts::memory(4096, 2, 0o555, mounts::READ_ONLY | mounts::INERT)?,
+    let mount = if FileType::from_raw_mode(status.st_mode).is_dir() {
+        let attributes = mounts::READ_ONLY | mounts::INERT | mounts::NOT_EXECUTABLE;
+        mounts::copy(empty, "", false, attributes, None)?
+    } else {
+        mounts::copy(null, "", false, 0x2 | mounts::NOT_EXECUTABLE, None)?
     };
-    mounts::attach(&mount, target.as_fd(), "")?;
-    empty.get_or_insert(mount);
-    Ok(())
+    mounts::attach(&mount, target.as_fd(), "")
 }
 
 /// A path of `/proc`, where it exists.

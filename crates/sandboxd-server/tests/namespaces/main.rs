@@ -17,6 +17,7 @@ mod images;
 mod layered;
 mod leftovers;
 mod limits;
+mod memory_root;
 mod ordinary;
 mod parked;
 mod parked_crash;

@@ -57,6 +57,10 @@ const MASKED: &[&str] = &[
 ];
 /// Of `/proc`: what changes the machine cannot be written.
 const READ_ONLY: &[&str] = &["bus", "fs", "irq", "sys", "sysrq-trigger"];
+/// Where the little of `/sys` is that programs read.
+const SYS: &str = "sys";
+/// A directory of it with nothing in it, as sandboxes elsewhere have it too; it hides directories of `/proc`.
+const EMPTY: &str = "firmware";
 /// The harmless device files.
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
@@ -209,6 +213,7 @@ pub(super) fn plan(spec: &SandboxSpec, here: &Circumstances<'_>) -> Result<Plan,
             memory_mounts: memory_mounts(spec, &here.cpus_seen),
             proc: ProcRules {
                 masked: owned(MASKED),
+                empty: format!("{SYS}/{EMPTY}"),
                 read_only: owned(READ_ONLY),
             },
             capabilities: CAPABILITIES
@@ -358,22 +363,25 @@ fn memory_mounts(spec: &SandboxSpec, cpus: &[u16]) -> Vec<MemoryMount> {
 
 /// The little of `/sys` that programs ask how many processors there are.
 fn processors(cpus: &[u16]) -> MemoryMount {
-    let list = format!("{}\n", cpu_list(cpus));
     let base = "devices/system/cpu";
-    let mut entries: Vec<Entry> = ["online", "possible", "present"]
-        .map(|name| Entry::File {
-            path: format!("{base}/{name}"),
-            content: list.clone().into_bytes(),
-            mode: 0o444,
-            replace: false,
-        })
-        .into();
+    let mut entries = vec![Entry::File {
+        path: format!("{base}/online"),
+        content: format!("{}\n", cpu_list(cpus)).into_bytes(),
+        mode: 0o444,
+        replace: false,
+    }];
+    // The same, without a page of memory for each.
+    entries.extend(["possible", "present"].map(|name| Entry::Link {
+        path: format!("{base}/{name}"),
+        target: "online".to_owned(),
+    }));
     entries.extend(
         cpus.iter()
             .map(|cpu| directory(&format!("{base}/cpu{cpu}"), 0o555)),
     );
+    entries.push(directory(EMPTY, 0o555));
     MemoryMount {
-        at: "sys".to_owned(),
+        at: SYS.to_owned(),
         bytes: 256 * 1024,
         inodes: INODES_MIN + 2 * cpus.len() as u64,
         mode: 0o555,

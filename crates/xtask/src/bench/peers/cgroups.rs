@@ -77,6 +77,33 @@ impl Groups {
     }
 }
 
+/// Memory cgroups with nobody in them and no limits, to see what the kernel takes for one.
+pub(crate) struct Empty(Vec<PathBuf>);
+
+impl Empty {
+    /// Makes so many.
+    pub(crate) fn make(count: usize) -> anyhow::Result<Self> {
+        let hierarchies = hierarchies();
+        let memory = hierarchies.first().context("no cgroups")?;
+        let mut made = Self(Vec::new());
+        for number in 0..count {
+            let group = memory.join(format!("sandboxd-empty-{}-{number}", std::process::id()));
+            fs::create_dir(&group).with_context(|| group.display().to_string())?;
+            made.0.push(group);
+        }
+        Ok(made)
+    }
+}
+
+impl Drop for Empty {
+    fn drop(&mut self) {
+        for group in &self.0 {
+            // What is left over is an empty directory, and says whose it was.
+            let _ = fs::remove_dir(group);
+        }
+    }
+}
+
 fn remove(group: &Path) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {

@@ -8,7 +8,7 @@
 //! What is missing is installed from the system's packages. What cannot be had is left out, and that is said.
 
 pub(crate) mod bwrap;
-mod cgroups;
+pub(crate) mod cgroups;
 pub(crate) mod crun;
 pub(crate) mod docker;
 pub(crate) mod floor;

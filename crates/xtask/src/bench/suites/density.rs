@@ -1,6 +1,7 @@
 //! Memory: of idle sandboxes, and of the daemon.
 
 use crate::bench::figures::{Figure, Findings, Samples, Target, number};
+use crate::bench::peers::cgroups::Empty;
 use crate::bench::peers::python::PYTHON;
 use crate::bench::place::Bench;
 use crate::bench::processes::{Memory, below, guests};
@@ -18,6 +19,8 @@ const OF_PYTHON: usize = 20;
 const LIST_ROUNDS: usize = 30;
 /// Until what was done last is written, and the daemon has given back what only work takes.
 const QUIET: Duration = Duration::from_secs(12);
+/// As many as tell one's size beside what else goes on.
+const EMPTY_CGROUPS: usize = 500;
 const KIB_PER_GIB: f64 = 1024.0 * 1024.0;
 
 pub(super) fn measure(bench: &Bench, findings: &mut Findings) -> anyhow::Result<()> {
@@ -89,10 +92,16 @@ fn resident(bench: &Bench, findings: &mut Findings) -> anyhow::Result<f64> {
         )
         .target(Target::AtLeast(1_500.0)),
     );
+    let empty = empty_cgroup_kib()?;
+    findings.figure(Figure::new(
+        "of which an empty memory cgroup takes here",
+        "KiB",
+        &Samples::one(empty),
+    ));
     findings.note(format!(
         "Kernel memory is counted by what the machine has less of with {most} sandboxes ({each:.0} KiB each); whatever \
-         else the machine does falls into it. A machine that \
-         had more sandboxes before takes more for each (decision 81)."
+         else the machine does falls into it. An empty memory cgroup is measured beside them: it takes more on a machine that \
+         ever had more file systems at once since its start, and never less again (decision 81)."
     ));
     findings.note(
         "Private is what a sandbox's processes have written themselves; pages of the guest's program are shared, also where \
@@ -169,6 +178,15 @@ fn available_kib() -> anyhow::Result<f64> {
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
     let value = line.and_then(|line| line.split_whitespace().nth(1));
     Ok(value.context("no MemAvailable")?.parse()?)
+}
+
+/// What the kernel takes for a memory cgroup with nobody in it.
+fn empty_cgroup_kib() -> anyhow::Result<f64> {
+    let before = available_kib()?;
+    let empty = Empty::make(EMPTY_CGROUPS)?;
+    let with = available_kib()?;
+    drop(empty);
+    Ok((before - with) / number(EMPTY_CGROUPS))
 }
 
 /// Ten thousand sessions of which hardly any has a sandbox.
