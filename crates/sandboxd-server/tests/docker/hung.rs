@@ -1,12 +1,15 @@
 //! An engine that hangs: it takes what it is sent, and answers nothing. Whoever asks hears so within a deadline, whichever
 //! call it was that hung, and what was begun is ended once the engine goes on.
 
+use crate::leftovers::named;
 use crate::place::{Home, has_engine, socket, until};
 use sandboxd_server::backends::docker::Docker;
 use sandboxd_server::backends::namespaces::Programs;
 use sandboxd_server::config::EngineAddress;
 use sandboxd_server::sessions::{RunAsk, RunDone, UsageView};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -23,6 +26,8 @@ enum Hung {
     Nothing,
     /// Calls by this method whose path contains this, and whatever follows on their connections.
     Call(&'static str, &'static str),
+    /// Likewise, and they are passed on when nothing hangs any more.
+    Late(&'static str, &'static str),
     /// Everything, also what is under way.
     All,
 }
@@ -30,7 +35,7 @@ enum Hung {
 impl Hung {
     /// Whether this begins such a call. The client sends the head of a request in one piece.
     fn is(self, piece: &[u8]) -> bool {
-        let Self::Call(method, part) = self else {
+        let (Self::Call(method, part) | Self::Late(method, part)) = self else {
             return false;
         };
         let line = piece
@@ -47,6 +52,8 @@ impl Hung {
 struct Front {
     path: PathBuf,
     hung: watch::Sender<Hung>,
+    /// Whether a call waits to be passed on.
+    waits: Arc<AtomicBool>,
     passing: JoinHandle<()>,
 }
 
@@ -55,17 +62,19 @@ impl Front {
         let path = home.join("engine.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let (hung, now) = watch::channel(Hung::Nothing);
+        let waits = Arc::new(AtomicBool::new(false));
+        let waiting = Arc::clone(&waits);
         let passing = tokio::spawn(async move {
             let mut all = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
-                let now = now.clone();
+                let (now, waiting) = (now.clone(), Arc::clone(&waiting));
                 all.spawn(async move {
                     let far = UnixStream::connect(socket()).await.unwrap();
                     let ((near_in, near_out), (far_in, far_out)) =
                         (near.into_split(), far.into_split());
                     tokio::join!(
-                        pass(near_in, far_out, now.clone(), true),
-                        pass(far_in, near_out, now, false)
+                        pass(near_in, far_out, now.clone(), Some(&waiting)),
+                        pass(far_in, near_out, now, None)
                     )
                 });
             }
@@ -73,6 +82,7 @@ impl Front {
         Self {
             path,
             hung,
+            waits,
             passing,
         }
     }
@@ -96,12 +106,21 @@ async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut hung: watch::Receiver<Hung>,
-    asks: bool,
+    asks: Option<&AtomicBool>,
 ) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         let piece = &buffer[..length];
-        if asks && hung.borrow().is(piece) {
+        let now = *hung.borrow();
+        if let Some(waits) = asks.filter(|_| now.is(piece)) {
+            if matches!(now, Hung::Late(..)) {
+                waits.store(true, Ordering::Relaxed);
+                let _ = hung.wait_for(|hung| *hung == Hung::Nothing).await;
+                if to.write_all(piece).await.is_err() {
+                    return;
+                }
+                continue;
+            }
             // It was taken, and nobody has read it. The connection stays as long as the client keeps it.
             while let Ok(1..) = from.read(&mut buffer).await {}
             return;
@@ -254,4 +273,61 @@ async fn a_start_beside_an_engine_that_hangs_ends_with_the_reason() {
             "{part}: {why}"
         );
     }
+}
+
+/// What a daemon that is killed had asked the engine for may come to pass after the next one has looked.
+#[tokio::test]
+async fn a_container_that_a_dead_daemon_had_asked_for_is_in_nobodys_way() {
+    if !has_engine() {
+        return;
+    }
+    let home = Home::new();
+    let front = Front::new(home.dir.path());
+    let place = home
+        .service_at(&front.address(), |service| {
+            service.persist_containers = true
+        })
+        .await;
+    let id = home.id("a");
+    let name = format!("sandboxd-{id}");
+    front.hang(Hung::Late("POST", "/containers/create"));
+    let comes = async {
+        until("the making is asked for", async || {
+            front.waits.load(Ordering::Relaxed)
+        })
+        .await;
+        let state = std::fs::read_to_string(home.state().join("engine-state")).unwrap();
+        let labels = [
+            ("sandboxd.state", state.as_str()),
+            ("sandboxd.instance", "0000000000000000"),
+            ("sandboxd.sandbox", "00000000000000a1"),
+            ("sandboxd.keep", "yes"),
+        ];
+        let old = named(&home, &labels, &name).await;
+        front.hang(Hung::Nothing);
+        old
+    };
+    let (opened, old) = tokio::join!(place.open(&id), comes);
+    opened.unwrap();
+    assert_eq!(place.out(&id, "echo here").await, "here\n");
+    assert!(home.inspect(&old).await.is_none());
+    place.purge(&id).await;
+    // Another's stays, and is said.
+    front.waits.store(false, Ordering::Relaxed);
+    front.hang(Hung::Late("POST", "/containers/create"));
+    let comes = async {
+        until("the making is asked for", async || {
+            front.waits.load(Ordering::Relaxed)
+        })
+        .await;
+        let others = home.container(&name, &["sleep", "98759"], None).await;
+        front.hang(Hung::Nothing);
+        others
+    };
+    let (opened, others) = tokio::join!(place.open(&id), comes);
+    let refused = opened.unwrap_err().to_string();
+    assert!(refused.contains(&name), "{refused}");
+    assert!(home.inspect(&others).await.is_some());
+    home.remove(&others).await;
+    place.close().await;
 }

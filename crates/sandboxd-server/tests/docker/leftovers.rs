@@ -2,11 +2,18 @@
 
 use crate::place::{Front, Home, has_engine, until};
 use bollard::models::{ContainerCreateBody, HostConfig};
-use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions};
+use bollard::query_parameters::{
+    AttachContainerOptions, CreateContainerOptions, StartContainerOptions,
+};
 use std::collections::HashMap;
 
 /// A container with these labels that runs for long.
 async fn labelled(home: &Home, labels: &[(&str, &str)], name: &str) -> String {
+    named(home, labels, &format!("{}-{name}", home.id("left"))).await
+}
+
+/// Likewise, with this name.
+pub(crate) async fn named(home: &Home, labels: &[(&str, &str)], name: &str) -> String {
     let labels = labels.iter();
     let labels: HashMap<String, String> = labels
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -23,7 +30,7 @@ async fn labelled(home: &Home, labels: &[(&str, &str)], name: &str) -> String {
     };
     let client = home.client().await;
     let options = CreateContainerOptions {
-        name: Some(format!("{}-{name}", home.id("left"))),
+        name: Some(name.to_owned()),
         ..CreateContainerOptions::default()
     };
     let made = client.create_container(Some(options), body).await.unwrap();
@@ -64,6 +71,42 @@ async fn a_start_ends_what_dead_instances_left_and_nothing_else() {
     for container in [&kept, &others, &plain] {
         home.remove(container).await;
     }
+}
+
+#[tokio::test]
+async fn what_a_killed_daemon_had_begun_with_a_kept_container_does_not_fail_its_wake() {
+    if !has_engine() {
+        return;
+    }
+    let home = Home::new();
+    let id = home.id("a");
+    let name = format!("sandboxd-{id}");
+    let place = home
+        .service(|service| service.persist_containers = true)
+        .await;
+    place.open(&id).await.unwrap();
+    place.out(&id, "echo 1 > /opt/made").await;
+    let options = || AttachContainerOptions {
+        stream: true,
+        stdin: true,
+        stdout: true,
+        stderr: true,
+        ..AttachContainerOptions::default()
+    };
+    for is_started in [false, true] {
+        place.put_to_sleep(&id).await;
+        // As a daemon does that is killed before, or just after, it has it started.
+        let client = home.client().await;
+        let attached = client.attach_container(&name, Some(options())).await;
+        if is_started {
+            let started = client.start_container(&name, None::<StartContainerOptions>);
+            started.await.unwrap();
+        }
+        drop(attached);
+        assert_eq!(place.out(&id, "cat /opt/made").await, "1\n", "{is_started}");
+    }
+    place.purge(&id).await;
+    place.close().await;
 }
 
 #[tokio::test]

@@ -348,10 +348,22 @@ async fn fresh(
         name: session.map(adopt::name),
         ..CreateContainerOptions::default()
     };
-    let making = engine.client().create_container(Some(options), body);
-    let made = engine
-        .call("making the container", ENGINE_ACT_SECONDS_MAX, making)
-        .await?;
+    let make = || {
+        let making = engine
+            .client()
+            .create_container(Some(options.clone()), body.clone());
+        engine.call("making the container", ENGINE_ACT_SECONDS_MAX, making)
+    };
+    let made = match (make().await, session) {
+        // What a daemon that was killed had asked for has come to be since it was looked for.
+        (Err(error), Some(session)) if error.is_conflict() => {
+            match adopt::find(inner, id, spec, session).await? {
+                Some(_) => return Err(error.into()),
+                None => make().await?,
+            }
+        }
+        (made, _) => made?,
+    };
     for warning in &made.warnings {
         let warning = super::connect::printable(warning);
         tracing::warn!(sandbox = %id, warning, "the engine warns");

@@ -18,7 +18,7 @@ use crate::sessions::spec::sandbox_spec;
 use crate::sessions::state::{Event, State};
 use crate::sessions::words::Happened;
 use crate::telemetry::metrics::Start;
-use sandboxd_protocol::client::Client;
+use sandboxd_protocol::client::{Client, LinkError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -49,7 +49,23 @@ struct Greeted {
     layer_is_torn: bool,
 }
 
-async fn greet(reached: Reached) -> Result<Greeted, String> {
+/// Why a guest was not greeted.
+enum NotGreeted {
+    /// The sandbox had ended before it said a word.
+    Gone(String),
+    /// Anything else.
+    Failed(String),
+}
+
+impl From<NotGreeted> for String {
+    fn from(why: NotGreeted) -> Self {
+        match why {
+            NotGreeted::Gone(cause) | NotGreeted::Failed(cause) => cause,
+        }
+    }
+}
+
+async fn greet(reached: Reached) -> Result<Greeted, NotGreeted> {
     let running = match reached {
         Reached::New(running) => running,
         Reached::Parked(taken) => {
@@ -62,9 +78,12 @@ async fn greet(reached: Reached) -> Result<Greeted, String> {
         }
     };
     let connected = bounded(CONNECT_SECONDS_MAX, Client::connect(running.link)).await;
-    let (client, _welcome) = connected
-        .ok_or("the guest did not answer")?
-        .map_err(|e| e.to_string())?;
+    let (client, _welcome) = match connected {
+        Some(Ok(connected)) => connected,
+        Some(Err(error @ LinkError::Gone)) => return Err(NotGreeted::Gone(error.to_string())),
+        Some(Err(error)) => return Err(NotGreeted::Failed(error.to_string())),
+        None => return Err(NotGreeted::Failed("the guest did not answer".to_owned())),
+    };
     Ok(Greeted {
         client,
         enforced: running.enforced,
@@ -158,11 +177,15 @@ impl Owner {
             let reached = self.obtain(sandbox, &spec, layer).await?;
             self.may_be_written = true;
             let this = &*self;
-            tokio::join!(greet(reached), this.write_down(standing))
+            let greeting = this.greet_kept(reached, sandbox, &spec, layer);
+            tokio::join!(greeting, this.write_down(standing))
         } else {
             self.may_be_written = true;
             let this = &*self;
-            let making = async { greet(this.obtain(sandbox, &spec, layer).await?).await };
+            let making = async {
+                let reached = this.obtain(sandbox, &spec, layer).await?;
+                greet(reached).await.map_err(String::from)
+            };
             // The disk first: a parked sandbox is there before the record is.
             let (written, made) = tokio::join!(this.write_down(standing), making);
             (made, written)
@@ -181,6 +204,31 @@ impl Owner {
             user: spec.user.unwrap_or(0),
             spec: Arc::new(spec),
         })
+    }
+
+    /// Greets the guest of a sandbox whose layer is kept. Where a kept one ended before its guest's first word, it is started
+    /// once more: what a daemon that was killed had begun with it may end it under our hands, such as a container engine
+    /// that closes the input of a container when whoever had attached to it first is gone.
+    async fn greet_kept(
+        &self,
+        reached: Reached,
+        sandbox: &SandboxId,
+        spec: &SandboxSpec,
+        layer: bool,
+    ) -> Result<Greeted, String> {
+        match greet(reached).await {
+            Err(NotGreeted::Gone(cause)) if layer => {
+                tracing::info!(session = %self.id, %sandbox, cause, "started once more");
+                let stopping = self.shared.backend.stop(sandbox, KeepLayer::Yes);
+                let stopped = bounded(STOP_SECONDS_MAX, stopping).await;
+                stopped
+                    .ok_or("it could not be ended in time")?
+                    .map_err(|error| error.to_string())?;
+                let again = self.obtain(sandbox, spec, layer).await?;
+                greet(again).await.map_err(String::from)
+            }
+            greeted => greeted.map_err(String::from),
+        }
     }
 
     /// A sandbox: from the pool, where it has just the one that is wanted, or a new one.
