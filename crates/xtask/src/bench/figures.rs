@@ -195,20 +195,36 @@ impl Figure {
         row.figures.median / self.ours()
     }
 
-    /// Whether a target is met; none where who it speaks of was not measured.
-    pub(crate) fn met(&self, target: &Target) -> Option<bool> {
+    /// How much a target asks of ours, in the figure's unit; none where who it speaks of was not measured.
+    pub(crate) fn asked(&self, target: &Target) -> Option<f64> {
         let of = |who: &str| {
             let row = self.rows.iter().find(|row| row.who == who);
             row.map(|row| row.figures.median)
         };
-        let ours = self.ours();
         Some(match target {
-            Target::TimesOf(times, who) => ours <= times * of(who)?,
-            Target::SmallerBy(times, who) => ours * times <= of(who)?,
-            Target::LargerBy(times, who) => ours >= times * of(who)?,
-            Target::AtMost(most) => ours <= *most,
-            Target::AtLeast(least) => ours >= *least,
+            Target::TimesOf(times, who) | Target::LargerBy(times, who) => times * of(who)?,
+            Target::SmallerBy(times, than) => of(than)? / times,
+            Target::AtMost(much) | Target::AtLeast(much) => *much,
         })
+    }
+
+    /// Whether a target is met; none where who it speaks of was not measured.
+    pub(crate) fn met(&self, target: &Target) -> Option<bool> {
+        let asked = self.asked(target)?;
+        Some(match target {
+            Target::TimesOf(..) | Target::SmallerBy(..) | Target::AtMost(_) => self.ours() <= asked,
+            Target::LargerBy(..) | Target::AtLeast(_) => self.ours() >= asked,
+        })
+    }
+
+    /// Who takes least of those beside ours, where even that is more than a target asks.
+    pub(crate) fn none_below(&self, target: &Target) -> Option<&Row> {
+        if !matches!(target, Target::TimesOf(..) | Target::SmallerBy(..)) {
+            return None;
+        }
+        let others = self.rows.iter().skip(1);
+        let least = others.min_by(|a, b| a.figures.median.total_cmp(&b.figures.median))?;
+        (least.figures.median > self.asked(target)?).then_some(least)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The text of the report.
 
-use crate::bench::figures::{Figure, shown};
+use crate::bench::figures::{Figure, Target, shown};
 use crate::bench::record::{Record, SuiteRecord};
-use crate::bench::suites::SUITES;
+use crate::bench::suites::{SUITES, Spent};
 use crate::bench::table::{spread, targets};
 
 const HEAD: &str = "# Measured
@@ -49,36 +49,62 @@ fn missed(record: &Record) -> String {
     let mut text = String::new();
     for suite in &record.suites {
         let disturbed = suite.quiet.disturbed().is_some();
-        let spent = SUITES.iter().find(|s| s.name == suite.name);
-        let spent = spent
-            .and_then(|suite| suite.spent)
-            .map(|file| format!("; [what it is spent on](decisions/{file})"));
+        let mut missed = String::new();
         for figure in &suite.findings.figures {
-            for target in &figure.targets {
-                if figure.met(target) == Some(false) {
-                    text.push_str(&format!(
-                        "- [{}](#{}): {}: {} {}, and {} is asked{}{}.\n",
-                        suite.name,
-                        suite.name,
-                        figure.what,
-                        shown(figure.ours()),
-                        figure.unit,
-                        target.words(&figure.unit),
-                        if disturbed {
-                            "; the machine was disturbed"
-                        } else {
-                            ""
-                        },
-                        spent.as_deref().unwrap_or_default(),
-                    ));
-                }
+            let targets = figure.targets.iter();
+            for target in targets.filter(|target| figure.met(target) == Some(false)) {
+                missed.push_str(&format!("  - {}.\n", miss(figure, target)));
             }
         }
+        if missed.is_empty() {
+            continue;
+        }
+        let known = SUITES.iter().find(|s| s.name == suite.name);
+        let spent = known.and_then(|suite| suite.spent).map(|spent| {
+            let Spent { on, decision } = spent;
+            format!(" Ours is spent on {on} ([more](decisions/{decision})).")
+        });
+        text.push_str(&format!(
+            "- [{}](#{}){}.{}\n{missed}",
+            suite.name,
+            suite.name,
+            if disturbed {
+                ", while the machine was disturbed"
+            } else {
+                ""
+            },
+            spent.as_deref().unwrap_or_default(),
+        ));
     }
     if text.is_empty() {
         return "\nEvery target is met.\n".to_owned();
     }
     format!("\n## Targets that are missed\n\n{text}")
+}
+
+fn miss(figure: &Figure, target: &Target) -> String {
+    let unit = &figure.unit;
+    let asked = match target {
+        Target::AtMost(_) | Target::AtLeast(_) => None,
+        Target::TimesOf(..) | Target::SmallerBy(..) | Target::LargerBy(..) => figure.asked(target),
+    };
+    let asked = asked.map(|asked| format!(", which is {}", amount(asked, unit)));
+    let unreached = figure.none_below(target).map(|row| {
+        let least = amount(row.figures.median, unit);
+        format!(": less than {} takes, {least}", row.who)
+    });
+    format!(
+        "{}: {}; asked is {}{}{}",
+        figure.what,
+        amount(figure.ours(), unit),
+        target.words(unit).trim_end(),
+        asked.as_deref().unwrap_or_default(),
+        unreached.as_deref().unwrap_or_default(),
+    )
+}
+
+fn amount(value: f64, unit: &str) -> String {
+    format!("{} {unit}", shown(value)).trim_end().to_owned()
 }
 
 fn section(suite: &SuiteRecord, pictures: &[(String, String, String)]) -> String {
@@ -146,7 +172,7 @@ fn cell(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::figures::{Findings, Samples, Target};
+    use crate::bench::figures::{Findings, Samples};
     use crate::bench::machine::{Machine, Quiet};
 
     #[test]
@@ -155,7 +181,8 @@ mod tests {
         findings.figure(
             Figure::new("a run", "ms", &Samples::one(7.0))
                 .beside("bare", &Samples::one(2.0))
-                .target(Target::TimesOf(3.0, "bare".to_owned())),
+                .target(Target::TimesOf(3.0, "bare".to_owned()))
+                .target(Target::SmallerBy(4.0, "bare".to_owned())),
         );
         findings.note("a|peer\nis left out");
         let record = Record {
@@ -178,6 +205,14 @@ mod tests {
         assert!(missed < run && missed.is_some(), "{text}");
         assert!(
             text.contains("(decisions/0080-where-the-time-goes.md)"),
+            "{text}"
+        );
+        assert!(
+            text.contains("a run: 7.00 ms; asked is at most 3 times bare, which is 6.00 ms.\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("asked is bare at least 4 times as much, which is 0.500 ms: less than bare takes, 2.00 ms.\n"),
             "{text}"
         );
         assert!(text.contains("| a run (ms) | sandboxd | 7.00 |"), "{text}");
