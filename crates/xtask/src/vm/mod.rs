@@ -28,11 +28,12 @@ const MODULES: [&str; 10] = [
     "loop",
 ];
 /// Of each program the tests that run, by whom, and what their names begin with.
-const TESTS: [(&str, &str, &str); 8] = [
+const TESTS: [(&str, &str, &str); 9] = [
     ("root", "conformance", "namespaces::"),
     ("root", "namespaces", "limits::"),
     ("root", "namespaces", "images::"),
     ("root", "namespaces", "quota::"),
+    ("root", "namespaces", "memory_root::"),
     ("root", "namespaces", "ordinary::"),
     ("root", "escape", "here::"),
     ("delegated", "conformance", "namespaces::"),
